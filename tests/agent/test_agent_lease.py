@@ -6,10 +6,12 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from corelane.agent import agent_lease
+from corelane.agent.source import AnotherAgentActs
 from corelane.kernel import proc
 from corelane.kube import keys, translate
 from corelane.kube.client import APIError
@@ -21,6 +23,20 @@ from support.node_lab import in_lab, source
 
 async def lease_of(lab):
     return await lab.client.get(Lease, "here", keys.AGENT_NAMESPACE)
+
+
+async def until_renewed(lab):
+    """Wait until this process has the Lease, and renews it once more."""
+    before = ""
+    async with asyncio.timeout(60):
+        while True:
+            with suppress(APIError):
+                spec = (await lease_of(lab)).spec
+                if spec.holder_identity == agent_lease.own_identity():
+                    if before not in ("", spec.renew_time):
+                        return
+                    before = spec.renew_time
+            await asyncio.sleep(0.05)
 
 
 async def until_announced(lab, leased):
@@ -50,9 +66,7 @@ async def test_the_lease_is_renewed_then_announced_and_given_up_at_the_end(lab, 
         ]
         assert first.spec.holder_identity == agent_lease.own_identity()
         assert first.spec.lease_duration_seconds == agent_lease.DURATION_SECONDS
-        async with asyncio.timeout(30):
-            while (await lease_of(lab)).spec.renew_time == first.spec.renew_time:
-                await asyncio.sleep(0.05)
+        await until_renewed(lab)
     ended = await lease_of(lab)
     assert ended.spec.holder_identity == ""
 
@@ -60,23 +74,83 @@ async def test_the_lease_is_renewed_then_announced_and_given_up_at_the_end(lab, 
 @in_lab()
 async def test_a_lease_that_was_deleted_or_changed_by_no_living_process_is_written_again(lab, monkeypatch):
     monkeypatch.setattr(agent_lease, "RENEW_SECONDS", 0.2)
-    own = agent_lease.own_identity()
-
-    async def until_own():
-        async with asyncio.timeout(30):
-            while True:
-                with suppress(APIError):
-                    if (await lease_of(lab)).spec.holder_identity == own:
-                        return
-                await asyncio.sleep(0.05)
 
     async with lab.working():
-        await until_own()
+        await until_renewed(lab)
         spec = {"holderIdentity": "host_1_0_not-this-boot"}
         await lab.client.patch(Lease, "here", {"spec": spec}, namespace=keys.AGENT_NAMESPACE)
-        await until_own()
+        await until_renewed(lab)
         await lab.client.delete(Lease, "here", namespace=keys.AGENT_NAMESPACE)
-        await until_own()
+        await until_renewed(lab)
+
+
+@in_lab()
+async def test_an_api_server_that_is_away_for_longer_than_the_lease_lasts_ends_no_agent(lab, monkeypatch):
+    monkeypatch.setattr(agent_lease, "RENEW_SECONDS", 0.05)
+    monkeypatch.setattr(agent_lease, "_LONGEST_PAUSE", 0.05)
+    async with lab.working() as agent:
+        await until_renewed(lab)
+        await lab.stop_api()
+        await lab.until(lambda: source(agent, "lease")["retries"] > 20)
+        server = lab.run("server", "2")
+        await lab.until(lambda: len(lab.cpus(server)) == 2)
+        await lab.start_api()
+        await until_renewed(lab)
+
+
+@in_lab()
+async def test_an_agent_that_may_not_read_leases_pins_containers_all_the_same(lab, monkeypatch):
+    async def forbidden(*_args, **_how):
+        raise APIError(403, "Forbidden", "leases is forbidden")
+
+    async with lab.working() as agent:
+        monkeypatch.setattr(agent.lease, "_client", Mock(get=forbidden, patch=forbidden, create=forbidden))
+        await lab.until(lambda: source(agent, "lease")["state"] == "failing")
+        server = lab.run("server", "2")
+        await lab.until(lambda: len(lab.cpus(server)) == 2)
+        await until_announced(lab, leased=False)
+
+
+class LossyClient:
+    """Carries out what it is asked for, and then raises `fault`, or never answers where that is None."""
+
+    def __init__(self, client, fault=None):
+        self.client, self.fault, self.lost = client, fault, asyncio.Event()
+
+    async def get(self, *asked):
+        return await self.client.get(*asked)
+
+    async def patch(self, *asked, **how):
+        await self.client.patch(*asked, **how)
+        self.lost.set()
+        if self.fault is not None:
+            raise self.fault
+        await asyncio.Event().wait()
+
+
+@in_lab()
+async def test_a_renewal_whose_answer_was_lost_is_followed_by_the_next_one(lab, monkeypatch):
+    monkeypatch.setattr(agent_lease, "RENEW_SECONDS", 0.2)
+    async with lab.working() as agent:
+        await until_renewed(lab)
+        lossy = LossyClient(lab.client, APIError(0, "", "connection reset"))
+        monkeypatch.setattr(agent.lease, "_client", lossy)
+        await asyncio.wait_for(lossy.lost.wait(), 30)
+        await lab.until(lambda: source(agent, "lease")["state"] == "failing")
+        monkeypatch.setattr(agent.lease, "_client", lab.client)
+        await until_renewed(lab)
+
+
+@in_lab()
+async def test_a_lease_is_given_up_although_a_renewal_is_under_way(lab, monkeypatch):
+    monkeypatch.setattr(agent_lease, "RENEW_SECONDS", 0.2)
+    async with lab.working() as agent:
+        await until_renewed(lab)
+        lossy = LossyClient(lab.client)
+        monkeypatch.setattr(agent.lease, "_client", lossy)
+        await asyncio.wait_for(lossy.lost.wait(), 30)
+        lossy.fault = APIError(0, "", "connection reset")
+    assert (await lease_of(lab)).spec.holder_identity == ""
 
 
 @in_lab()
@@ -95,16 +169,21 @@ def sleeper():
     return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
 
+def identity(process):
+    """What an agent in that process calls itself."""
+    return f"elsewhere_{process.pid}_{proc.identity(process.pid).start_ticks}_{proc.boot_id()}"
+
+
+def lease_held_by(holder):
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 60}
+    metadata = {"name": "here", "namespace": keys.AGENT_NAMESPACE}
+    return {"apiVersion": Lease.api.api_version, "kind": "Lease", "metadata": metadata, "spec": spec}
+
+
 @in_lab()
 async def test_an_agent_waits_while_the_process_that_holds_the_lease_lives_on_this_machine(lab):
     other = sleeper()
-    ticks = proc.identity(other.pid).start_ticks
-    holder = f"elsewhere_{other.pid}_{ticks}_{proc.boot_id()}"
-    spec = {"holderIdentity": holder, "leaseDurationSeconds": 60}
-    metadata = {"name": "here", "namespace": keys.AGENT_NAMESPACE}
-    await lab.client.create(
-        {"apiVersion": Lease.api.api_version, "kind": "Lease", "metadata": metadata, "spec": spec}
-    )
+    await lab.client.create(lease_held_by(identity(other)))
     agent = lab.agent()
     running = asyncio.create_task(agent.run())
     await lab.until(lambda: any(f"process {other.pid} holds Lease" in one for one in lab.reporter.lines))
@@ -124,8 +203,7 @@ async def test_an_agent_ends_once_another_process_of_this_machine_has_taken_its_
     running = asyncio.create_task(agent.run())
     await until_announced(lab, leased=True)
     await lab.until(lambda: len(lab.cpus(server)) == 2)
-    own, ticks = lab.cpus(server), proc.identity(other.pid).start_ticks
-    spec = {"holderIdentity": f"elsewhere_{other.pid}_{ticks}_{proc.boot_id()}"}
+    own, spec = lab.cpus(server), {"holderIdentity": identity(other)}
     await lab.client.patch(Lease, "here", {"spec": spec}, namespace=keys.AGENT_NAMESPACE)
     (failure,) = await asyncio.gather(running, return_exceptions=True)
     await agent.close()
@@ -133,6 +211,22 @@ async def test_an_agent_ends_once_another_process_of_this_machine_has_taken_its_
     assert not agent.lease.held
     assert lab.cpus(server) == own
     assert (await lease_of(lab)).spec.holder_identity == spec["holderIdentity"]
+    other.communicate(b"\n")
+
+
+@in_lab()
+async def test_an_agent_that_could_not_ask_at_its_start_ends_and_leaves_the_lease_to_its_holder(
+    lab, monkeypatch
+):
+    monkeypatch.setattr(agent_lease, "_ASK_SECONDS", 0.0)
+    other = sleeper()
+    holder = identity(other)
+    await lab.client.create(lease_held_by(holder))
+    agent = lab.agent()
+    (failure,) = await asyncio.gather(agent.run(), return_exceptions=True)
+    await agent.close()
+    assert isinstance(innermost(failure), AnotherAgentActs)
+    assert (await lease_of(lab)).spec.holder_identity == holder
     other.communicate(b"\n")
 
 

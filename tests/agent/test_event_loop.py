@@ -144,7 +144,7 @@ async def test_while_the_ledger_cannot_be_written_only_changes_of_containers_wai
 
 async def test_a_write_of_the_ledger_that_hangs_holds_up_changes_of_containers_alone(monkeypatch) -> None:
     monkeypatch.setattr("corelane.agent.event_loop.SAVE_SECONDS", 0.05)
-    monkeypatch.setattr("corelane.agent.event_loop.LONGEST_RETRY", 0.05)
+    monkeypatch.setattr("corelane.agent.event_loop.FIRST_RETRY", 0.05)
     owner = Owner(instructions.SaveLedger(LEDGER), PIN, EVENT)
     owner.disk.clear()
     async with looping(owner) as (queue, loop):
@@ -152,7 +152,7 @@ async def test_a_write_of_the_ledger_that_hangs_holds_up_changes_of_containers_a
         await until(lambda: EVENT in owner.log)
         assert owner.log[:2] == [
             "TimePassed",
-            "saved: a write of the ledger has not ended after 0 s; check the disk",
+            "saved: a write has not ended after 0 s; check the disk of the state directory",
         ]
         owner.orders = [instructions.SaveLedger(new(parse_spec("core:2 smt:1"), NodeConfig())), EVENT]
         queue.put(read("x", 1))

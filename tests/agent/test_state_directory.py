@@ -6,7 +6,7 @@ import json
 import pytest
 
 from corelane.agent import state_directory
-from corelane.agent.state_directory import StateDirectoryTaken
+from corelane.agent.source import AnotherAgentActs
 from corelane.runtime.nri.acting_lock import state_lock
 from corelane.supervise import innermost
 from support.node_lab import in_lab, source
@@ -65,7 +65,7 @@ async def test_an_agent_ends_where_another_took_the_replaced_state_directory(lab
     with pytest.raises(ExceptionGroup) as caught:
         await asyncio.wait_for(task, 120)
     error = innermost(caught.value)
-    assert isinstance(error, StateDirectoryTaken)
+    assert isinstance(error, AnotherAgentActs)
     assert "is locked by process" in str(error)
     other.release()
     await agent.close()

@@ -1,6 +1,7 @@
 """A state directory on a disk that is full or read-only, on real mounts: shown, and no container is moved."""
 
 import subprocess
+import threading
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -126,6 +127,34 @@ def test_a_directory_that_turns_read_only_is_shown_over_a_restart_and_pinned_con
                     await lab.until(lambda: source(agent, "status socket")["state"] == "ok")
 
         with_lab(tmp_path, scene)
+
+
+@in_lab()
+async def test_a_disk_that_does_not_answer_at_the_start_holds_up_moves_alone(lab, monkeypatch):
+    """The ledger and the settings are both being written when it hangs."""
+    monkeypatch.setattr(event_loop, "SAVE_SECONDS", 0.2)
+    answers, write = threading.Event(), saved_state.files.write_atomic
+
+    def hangs(path, *content, **how):
+        if path.parent == lab.path / "state":
+            answers.wait(120)
+        write(path, *content, **how)
+
+    monkeypatch.setattr(saved_state.files, "write_atomic", hangs)
+    server = lab.run("server", "2")
+    try:
+        async with lab.working() as agent:
+            assert "has not ended" in await ledger_condition(lab, "False")
+            assert "LedgerUnwritable" in [reason for reason, _ in await events(lab.client, "here")]
+            await lab.until(lambda: agent.lease.held and agent.status()["ledger"]["held"])
+            assert len(lab.cpus(server)) == 8
+            answers.set()
+            await lab.until(lambda: len(lab.cpus(server)) == 2)
+            await ledger_condition(lab, "True")
+            await lab.until((lab.path / "state" / saved_state.SETTINGS_FILE).exists)
+            assert agent.status()["ledger"]["held"] == 0
+    finally:
+        answers.set()
 
 
 @in_lab()

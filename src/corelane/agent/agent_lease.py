@@ -6,8 +6,9 @@ pod with exclusive CPUs is bound to the node from then on.
 
 A Lease also names the process that acts. Where that process still lives on this machine, beside locks that
 it does not share with this one, another agent acts, and this one has to wait, or ends if it acts already.
-What the Lease says is only believed if /proc says so too. A renewal names the version that this agent wrote
-last: so it never replaces what another one wrote.
+What the Lease says is only believed if /proc says so too. A write names the version of the Lease that this
+agent wrote or read last: so it never replaces unseen what another one wrote. An API server that does not
+answer, for however long, ends no agent.
 """
 
 import asyncio
@@ -20,8 +21,7 @@ from typing import Any, Final
 
 from corelane.agent.event_loop import Clocks, EventQueue, LeaseHeld
 from corelane.agent.reporting import AgentReporter
-from corelane.agent.source import Source
-from corelane.agent.state_directory import StateDirectoryTaken
+from corelane.agent.source import AnotherAgentActs, Source
 from corelane.kernel import proc
 from corelane.kube import keys
 from corelane.kube.client import APIError, KubeClient
@@ -52,10 +52,6 @@ def living_process(holder: str) -> str:
     return f"process {process.pid}" if process.pid != os.getpid() and proc.is_alive(process) else ""
 
 
-class LeaseTaken(StateDirectoryTaken):
-    """Another agent of this machine, with a state directory of its own, has taken the Lease meanwhile."""
-
-
 class AgentLease:
     """The Lease of one node, renewed once `owner_uid`, that of the Node, is known; then LeaseHeld is put."""
 
@@ -82,9 +78,7 @@ class AgentLease:
         self._queue = queue
         self._identity = own_identity()
         self._version = ""
-        """`resourceVersion` as this agent wrote it, "" where the object is to be looked at first."""
-        self._taken: LeaseTaken | None = None
-        self._ended = asyncio.Event()
+        """`resourceVersion` as this agent wrote or read it, "" where the object is to be read first."""
         self._clocks = clocks
 
     async def wait_for_other(self, waits: Callable[[str], None]) -> bool:
@@ -112,14 +106,8 @@ class AgentLease:
         return f"{process} holds Lease {keys.AGENT_NAMESPACE}/{self._node}" if process else ""
 
     async def run(self) -> None:
-        """Renew until cancelled. Raises LeaseTaken."""
-        renewing = asyncio.create_task(self.source.run(self._renew))
-        try:
-            await self._ended.wait()
-        finally:
-            renewing.cancel()
-        assert self._taken is not None
-        raise self._taken
+        """Renew until cancelled. Raises AnotherAgentActs."""
+        await self.source.run(self._renew)
 
     def belongs_to(self, owner_uid: str) -> None:
         """Renew for the Node of this UID, at once where it is another one."""
@@ -128,11 +116,30 @@ class AgentLease:
             self.source.wake()
 
     async def _renew(self) -> None:
-        """Renew or create the Lease, once the Node is known. Raises APIError, LeaseTaken."""
+        """Renew or create the Lease, once the Node is known. Raises APIError, AnotherAgentActs."""
         if not self.owner_uid:
             self.source.state.detail = f"waits for Node {self._node}"
             return
-        reference = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self.owner_uid}
+        await self._write(self._identity)
+        self.source.state.detail = f"{keys.AGENT_NAMESPACE}/{self._node}, {DURATION_SECONDS} s"
+        if not self.held:
+            self.held = True
+            self._queue.put(LeaseHeld(**self._clocks.times()))
+
+    async def release(self) -> None:
+        """Give the Lease up; one that cannot be written expires."""
+        if not self.held:
+            return
+        self.held = False
+        with suppress(APIError, TimeoutError, AnotherAgentActs):
+            async with asyncio.timeout(_RELEASE_SECONDS):
+                await self._write("")
+
+    async def _write(self, holder: str) -> None:
+        """Write the Lease as it was left, or, where it was changed since, unless another agent has it.
+
+        Raises APIError, AnotherAgentActs.
+        """
         body = {
             "apiVersion": Lease.api.api_version,
             "kind": "Lease",
@@ -140,33 +147,30 @@ class AgentLease:
                 "name": self._node,
                 "namespace": keys.AGENT_NAMESPACE,
                 "labels": keys.AGENT_LABELS,
-                "ownerReferences": [reference],
+                "ownerReferences": [
+                    {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self.owner_uid}
+                ],
             },
             "spec": {
-                "holderIdentity": self._identity,
+                "holderIdentity": holder,
                 "leaseDurationSeconds": DURATION_SECONDS,
-                "renewTime": self._now(),
+                "renewTime": micro_time(datetime.fromtimestamp(self._clocks.wall(), UTC)),
             },
         }
-        for last in (False, False, True):
+        stored: dict[str, Any] | None = None
+        if self._version:
             try:
-                if self._version or await self._look():
-                    stored = await self._patch(body)
-                else:
-                    stored = await self._client.create(body)
-                break
-            except APIError as error:  # removed, or written by another: it is looked at again
-                self._version = ""
-                if last or error.code not in (404, 409):
+                stored = await self._patch(body)
+            except APIError as error:
+                if error.code not in (404, 409):
                     raise
+                self._version = ""  # deleted, or written by another, or the answer to a write was lost
+        if stored is None:
+            stored = await (self._patch(body) if await self._exists() else self._client.create(body))
         self._version = str(stored.get("metadata", {}).get("resourceVersion", ""))
-        self.source.state.detail = f"{keys.AGENT_NAMESPACE}/{self._node}, {DURATION_SECONDS} s"
-        if not self.held:
-            self.held = True
-            self._queue.put(LeaseHeld(**self._clocks.times()))
 
-    async def _look(self) -> bool:
-        """Whether there is a Lease; its version is noted. Raises APIError, LeaseTaken."""
+    async def _exists(self) -> bool:
+        """Whether there is a Lease; its version is noted. Raises APIError, AnotherAgentActs."""
         try:
             lease = await self._client.get(Lease, self._node, keys.AGENT_NAMESPACE)
         except APIError as error:
@@ -175,30 +179,14 @@ class AgentLease:
             return False
         if process := living_process(lease.spec.holder_identity):
             self.held = False
-            self._taken = LeaseTaken(
+            raise AnotherAgentActs(
                 f"{process} has taken Lease {keys.AGENT_NAMESPACE}/{self._node}, and acts for the node; "
                 "this agent ends, and containers keep their CPUs"
             )
-            self._ended.set()
-            raise self._taken
         self._version = lease.metadata.resource_version
         return True
 
     async def _patch(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Change the Lease as this agent left it. Raises APIError."""
-        versioned = body | {"metadata": body.get("metadata", {}) | {"resourceVersion": self._version}}
-        return await self._client.patch(
-            Lease, self._node, versioned, namespace=keys.AGENT_NAMESPACE, kind_of_patch="merge"
-        )
-
-    async def release(self) -> None:
-        """Give the Lease up; one that cannot be written expires."""
-        if not self.held:
-            return
-        self.held = False
-        with suppress(APIError, TimeoutError):
-            async with asyncio.timeout(_RELEASE_SECONDS):
-                await self._patch({"spec": {"holderIdentity": "", "renewTime": self._now()}})
-
-    def _now(self) -> str:
-        return micro_time(datetime.fromtimestamp(self._clocks.wall(), UTC))
+        """Write onto the version that is known. Raises APIError."""
+        versioned = body | {"metadata": body["metadata"] | {"resourceVersion": self._version}}
+        return await self._client.patch(Lease, self._node, versioned, namespace=keys.AGENT_NAMESPACE)

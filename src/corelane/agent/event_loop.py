@@ -21,7 +21,7 @@ from corelane.node.ledger import NodeState
 FIRST_RETRY: Final = 1.0
 LONGEST_RETRY: Final = 15.0
 SAVE_SECONDS: Final = 5.0
-"""For a write of the ledger, after which the loop goes on without its end."""
+"""For a write of the ledger, after which the loop goes on and looks for its end every FIRST_RETRY."""
 _BATCH: Final = 50
 _MODE: Final[Hashable] = (events.ModeChanged, None)
 
@@ -184,20 +184,21 @@ class EventLoop:
         is_new = self._write is None
         written, write = self._write = self._write or (ledger, asyncio.create_task(agent.save(ledger)))
         await asyncio.wait([write], timeout=SAVE_SECONDS if is_new else 0.0)
-        if write.done():
+        hangs = not write.done()
+        if hangs:
+            fault = f"a write has not ended after {SAVE_SECONDS:.0f} s; check the disk of the state directory"
+        else:
             self._write = None
             fault = write.result()
             if not fault and written is not ledger:
                 await self._save(agent, ledger)
                 return
-        else:
-            fault = f"a write of the ledger has not ended after {SAVE_SECONDS:.0f} s; check the disk"
         agent.saved(fault)
         if not fault:
             self._unsaved, self._failures, self._retry_at = None, 0, 0.0
             return
-        delay = min(LONGEST_RETRY, FIRST_RETRY * 2.0**self._failures)
-        self._failures = min(self._failures + 1, 10)
+        delay = FIRST_RETRY if hangs else min(LONGEST_RETRY, FIRST_RETRY * 2.0**self._failures)
+        self._failures = 0 if hangs else min(self._failures + 1, 10)
         self._retry_at = asyncio.get_running_loop().time() + delay
 
     def _carry_out(self, agent: LoopAgent, orders: list[Instruction]) -> None:

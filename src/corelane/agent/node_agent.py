@@ -174,6 +174,7 @@ class NodeAgent:
             else None
         )
         self._node_exists = asyncio.Event()
+        self._settings_due = asyncio.Event()
         self.mode: Mode | None = None
         self._reported_mode = ""
         self._quotas = True
@@ -196,7 +197,7 @@ class NodeAgent:
         """Run until cancelled. Containers keep their CPUs.
 
         Of several agents of this node one acts, and the others wait. Raises OSError where the state directory
-        cannot be locked, StateDirectoryTaken.
+        cannot be locked, AnotherAgentActs.
         """
         await self.state.lock.acquire(self._waits)
         await self.node_locks.acquire(self._waits)
@@ -208,7 +209,7 @@ class NodeAgent:
         self.decide_mode()
         self.publication.report_start()
         # Whether the ledger can be written is published: it is written first, as it was read.
-        parts = [self.loop.run(self, self.ledger), self._tick(), self._publish()]
+        parts = [self.loop.run(self, self.ledger), self._tick(), self._publish(), self._save_settings()]
         parts += [*self.state.parts(self.status), *self.sources.parts()]
         parts += [self.lease.run(), self.topology_watch.run()]
         if self.nri is not None:
@@ -361,11 +362,18 @@ class NodeAgent:
             self.publication.event(instructions.PublishEvent("", reason, text, bool(fault)))
 
     async def batch_done(self) -> None:
-        """Save changed settings, and decide the mode again: it depends on what the ledger holds."""
+        """Have changed settings saved, and decide the mode again: it depends on what the ledger holds."""
         if len(self.ordered) > len(runs := {run.id for run in self.kubelet_pods.allocation.runs()}):
             self.ordered = {run: cpus for run, cpus in self.ordered.items() if run in runs}
-        await self.files.save_settings()
+        self._settings_due.set()
         self.decide_mode()
+
+    async def _save_settings(self) -> None:
+        """Save changed settings until cancelled; beside the loop, which a disk that hangs is not to stop."""
+        while True:
+            await self._settings_due.wait()
+            self._settings_due.clear()
+            await self.files.save_settings()
 
     def carry_out(self, order: Instruction) -> None:
         """Begin to carry out an instruction."""

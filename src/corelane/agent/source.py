@@ -1,6 +1,7 @@
 """One source of an agent: read again and again, each failure with a longer pause, and its state for status.
 
-The failure of one source, whatever it is, stops no other. Pauses follow the monotonic clock.
+The failure of one source stops no other; only that another agent acts ends this one. Pauses follow the
+monotonic clock.
 """
 
 import asyncio
@@ -18,6 +19,11 @@ from corelane.kube.informer import Informer, InformerReporter, ObjectChange
 from corelane.kube.meta import Object
 from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
+
+
+class AnotherAgentActs(Exception):  # noqa: N818 - a state of affairs
+    """Another agent acts for the node: this one ends, whatever source shows it."""
+
 
 FIRST_PAUSE: Final = 0.5
 LONGEST_PAUSE: Final = 30.0
@@ -89,11 +95,13 @@ class Source:
         state.failures += 1
 
     async def run(self, read: Callable[[], Awaitable[None]]) -> None:
-        """Call `read` until cancelled."""
+        """Call `read` until cancelled. Raises AnotherAgentActs."""
         while True:
             self._wake.clear()
             try:
                 await read()
+            except AnotherAgentActs:
+                raise
             except Exception as error:  # noqa: BLE001 - whatever it is, it is this source's alone
                 self.note_failure(error)
                 await asyncio.sleep(self._pause())

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from corelane.agent.event_loop import Clocks, EventQueue, StateFilesMissing
 from corelane.agent.reporting import AgentReporter
-from corelane.agent.source import Source
+from corelane.agent.source import AnotherAgentActs, Source
 from corelane.runtime.nri.acting_lock import state_lock
 
 SOCKET_FILE: Final = "agent.sock"
@@ -27,10 +27,6 @@ _CHECK_SECONDS: Final = 1.0
 _BACKLOG: Final = 4
 """Also the tracebacks that asyncio logs a second while there are no file descriptors."""
 _MOST_BYTES: Final = 64 << 20
-
-
-class StateDirectoryTaken(Exception):  # noqa: N818 - a state of affairs
-    """Another agent works with the state directory, which was deleted or replaced meanwhile."""
 
 
 class StateDirectory:
@@ -51,7 +47,7 @@ class StateDirectory:
         yield self._socket.run(partial(self._serve, status))
 
     async def _watch(self) -> None:
-        """Keep the lock. Raises StateDirectoryTaken."""
+        """Keep the lock. Raises AnotherAgentActs."""
         while True:
             try:
                 self._keep()
@@ -68,7 +64,7 @@ class StateDirectory:
             return
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if holder := self.lock.renew():
-            raise StateDirectoryTaken(
+            raise AnotherAgentActs(
                 f"{holder}: the state directory was deleted or replaced, and another agent acts with it; "
                 "this one ends, and containers keep their CPUs"
             )

@@ -15,7 +15,7 @@ from corelane import input_files, structured_log
 from corelane.agent.kubelet.kubelet_allocations import KubeletStateFile
 from corelane.agent.kubelet.kubelet_sources import KubeletConnections
 from corelane.agent.node_agent import AgentConnections, AgentSettings, NodeAgent
-from corelane.agent.state_directory import StateDirectoryTaken
+from corelane.agent.source import AnotherAgentActs
 from corelane.app import nodefile
 from corelane.app.nodefile import (
     CONTAINERD,
@@ -149,7 +149,7 @@ async def _run(options: AgentOptions) -> int:
         try:
             await completes(agent.run(), unless=stop)
         except ExceptionGroup as group:
-            if isinstance(error := innermost(group), StateDirectoryTaken):
+            if isinstance(error := innermost(group), AnotherAgentActs):
                 raise error from None
             raise
         finally:
