@@ -196,6 +196,30 @@ async def test_an_agent_waits_while_the_process_that_holds_the_lease_lives_on_th
 
 
 @in_lab()
+async def test_an_agent_waits_for_the_living_holder_also_once_the_api_server_is_away(lab, monkeypatch):
+    monkeypatch.setattr(agent_lease, "_POLL_SECONDS", 0.1)
+    looks, living_process = [], agent_lease.living_process
+    monkeypatch.setattr(
+        agent_lease, "living_process", lambda holder: looks.append(holder) or living_process(holder)
+    )
+    other = sleeper()
+    await lab.client.create(lease_held_by(identity(other)))
+    agent = lab.agent()
+    running = asyncio.create_task(agent.run())
+    await lab.until(lambda: any(f"process {other.pid} holds Lease" in one for one in lab.reporter.lines))
+    await lab.stop_api()
+    looks.clear()
+    await lab.until(lambda: len(looks) > 5)
+    assert agent.mode is None
+    other.communicate(b"\n")
+    await lab.until(lambda: agent.mode and agent.mode.name == "owner")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await lab.start_api()
+    await agent.close()
+
+
+@in_lab()
 async def test_an_agent_ends_once_another_process_of_this_machine_has_taken_its_lease(lab, monkeypatch):
     monkeypatch.setattr(agent_lease, "RENEW_SECONDS", 0.2)
     other, server = sleeper(), lab.run("server", "2")
@@ -207,7 +231,7 @@ async def test_an_agent_ends_once_another_process_of_this_machine_has_taken_its_
     await lab.client.patch(Lease, "here", {"spec": spec}, namespace=keys.AGENT_NAMESPACE)
     (failure,) = await asyncio.gather(running, return_exceptions=True)
     await agent.close()
-    assert f"process {other.pid} has taken Lease" in str(innermost(failure))
+    assert f"process {other.pid} holds Lease" in str(innermost(failure))
     assert not agent.lease.held
     assert lab.cpus(server) == own
     assert (await lease_of(lab)).spec.holder_identity == spec["holderIdentity"]

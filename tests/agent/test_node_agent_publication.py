@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from corelane.agent.allocation.instructions import PublishEvent
 from corelane.agent.event_loop import Clocks
 from corelane.agent.node_publication import TopologyWatch
 from corelane.agent.publication.publisher import Publisher
@@ -16,6 +17,7 @@ from corelane.kube import keys
 from corelane.kube.client import APIError
 from corelane.kube.objects import Event, Lease, Node, NodeResourceTopology
 from support import virtual_time
+from support.cluster_lab import events
 from support.node_lab import in_lab, pod, source
 
 
@@ -49,6 +51,16 @@ async def test_phases_alone_are_not_published_and_requests_in_the_shared_pool_ar
             while '"uid-noise"' not in (after := await allocations(lab)):
                 await asyncio.sleep(0.05)
         assert "300" in after
+
+
+@in_lab()
+async def test_what_waits_to_be_published_when_the_agent_ends_is_published(lab):
+    reasons = [f"LastWords{number}" for number in range(5)]
+    async with lab.working() as agent:
+        await lab.until(lambda: agent.lease.held)
+        for reason in reasons:
+            agent.publication.event(PublishEvent("", reason, "the agent ends"))
+    assert {reason for reason, _ in await events(lab.client, "here")} >= set(reasons)
 
 
 async def deleted(lab):

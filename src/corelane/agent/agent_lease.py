@@ -78,30 +78,41 @@ class AgentLease:
         self._queue = queue
         self._identity = own_identity()
         self._version = ""
-        """`resourceVersion` as this agent wrote or read it, "" where the object is to be read first."""
+        """`resourceVersion` as this agent wrote or read it last; "" where it is to be read first."""
         self._clocks = clocks
 
     async def wait_for_other(self, waits: Callable[[str], None]) -> bool:
         """Wait while another agent of this machine acts for the node; return whether there was one.
 
-        An API server that does not answer at once cannot say so.
+        An API server that does not answer at once cannot say so; then the holder counts that it named before.
         """
-        reported = ""
-        while other := await self._other():
+        holder = reported = ""
+        while True:
+            with suppress(APIError, TimeoutError):
+                async with asyncio.timeout(_ASK_SECONDS):
+                    holder = await self._holder()
+            other = self._other(holder)
+            if not other:
+                return bool(reported)
             if other != reported:
                 waits(other)
             reported = other
             await asyncio.sleep(_POLL_SECONDS)
-        return bool(reported)
 
-    async def _other(self) -> str:
+    async def _holder(self) -> str:
+        """Read the Lease: note its version and return its holder, "" where there is none. Raises APIError."""
         try:
-            async with asyncio.timeout(_ASK_SECONDS):
-                holder = (
-                    await self._client.get(Lease, self._node, keys.AGENT_NAMESPACE)
-                ).spec.holder_identity
-        except (APIError, TimeoutError):
+            lease = await self._client.get(Lease, self._node, keys.AGENT_NAMESPACE)
+        except APIError as error:
+            if error.code != 404:
+                raise
+            self._version = ""
             return ""
+        self._version = lease.metadata.resource_version
+        return lease.spec.holder_identity
+
+    def _other(self, holder: str) -> str:
+        """Return which other living process holds the Lease, "" for none."""
         process = living_process(holder)
         return f"{process} holds Lease {keys.AGENT_NAMESPACE}/{self._node}" if process else ""
 
@@ -162,29 +173,17 @@ class AgentLease:
             try:
                 stored = await self._patch(body)
             except APIError as error:
+                # Else it was deleted, or written by another, or the answer to a write was lost.
                 if error.code not in (404, 409):
                     raise
-                self._version = ""  # deleted, or written by another, or the answer to a write was lost
         if stored is None:
-            stored = await (self._patch(body) if await self._exists() else self._client.create(body))
+            if other := self._other(await self._holder()):
+                self.held = False
+                raise AnotherAgentActs(
+                    f"{other}, and acts for the node; this agent ends, and containers keep their CPUs"
+                )
+            stored = await (self._patch(body) if self._version else self._client.create(body))
         self._version = str(stored.get("metadata", {}).get("resourceVersion", ""))
-
-    async def _exists(self) -> bool:
-        """Whether there is a Lease; its version is noted. Raises APIError, AnotherAgentActs."""
-        try:
-            lease = await self._client.get(Lease, self._node, keys.AGENT_NAMESPACE)
-        except APIError as error:
-            if error.code != 404:
-                raise
-            return False
-        if process := living_process(lease.spec.holder_identity):
-            self.held = False
-            raise AnotherAgentActs(
-                f"{process} has taken Lease {keys.AGENT_NAMESPACE}/{self._node}, and acts for the node; "
-                "this agent ends, and containers keep their CPUs"
-            )
-        self._version = lease.metadata.resource_version
-        return True
 
     async def _patch(self, body: dict[str, Any]) -> dict[str, Any]:
         """Write onto the version that is known. Raises APIError."""

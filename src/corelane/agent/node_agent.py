@@ -38,7 +38,7 @@ from corelane.agent.node_sources import NodeSources
 from corelane.agent.nri_handlers import NRIHandlers
 from corelane.agent.reporting import AgentReporter, LogReporter
 from corelane.agent.saved_state import LEDGER_FILE, StateFiles
-from corelane.agent.source import NodeWatch
+from corelane.agent.source import AnotherAgentActs, NodeWatch
 from corelane.agent.state_directory import StateDirectory
 from corelane.cpuset import CPUSet
 from corelane.kube.client import KubeClient
@@ -120,7 +120,7 @@ class NodeAgent:
         if settings.endpoint:
             sockets.append(Path(settings.endpoint.removeprefix("unix://")))
         self.node_locks = node_locks(sockets, f"state directory {settings.state_dir}")
-        # Before the files are read.
+        # Before the files are read; while it acts, no other agent of the node does.
         self._acts = not (self.state.lock.try_acquire() or self.node_locks.try_acquire())
         self.files = StateFiles(settings.state_dir, settings.config, connections.machine, self.reporter)
         self._saved_ledger = self.files.ledger
@@ -205,6 +205,7 @@ class NodeAgent:
             self.files.read()  # the other agent has written them since
             self._saved_ledger = self.files.ledger
             self.kubelet_pods.allocation.start_from(self.files.ledger)
+        self._acts = True
         self.files.remove_temporary()
         self.decide_mode()
         self.publication.report_start()
@@ -218,6 +219,9 @@ class NodeAgent:
             async with asyncio.TaskGroup() as group:
                 for part in parts:
                     group.create_task(part)
+        except* AnotherAgentActs:
+            self._acts = False
+            raise
         finally:
             self._execution.cancel()
 
@@ -229,10 +233,13 @@ class NodeAgent:
                 group.create_task(queue.run())
 
     async def close(self) -> None:
-        """Wait a moment for the last writes, and close the runtime's connection."""
+        """Take a moment for the last writes, unless another agent acts by now, and close the connections."""
         await self.lease.release()
-        if self._node_exists.is_set():
+        if self._acts and self._node_exists.is_set():
+            publishing = asyncio.create_task(self._publish())
             await self.publication.idle(_LAST_WRITES)
+            publishing.cancel()
+            await asyncio.wait([publishing])
         await self.connections.close()
         self.node_locks.release()
         self.state.lock.release()
