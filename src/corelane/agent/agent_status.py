@@ -112,24 +112,20 @@ def of_nri(socket: str, status: ConnectionStatus | None) -> dict[str, Any]:
 
 def of_queues(states: Iterable[QueueState], now: float, since: float) -> list[dict[str, Any]]:
     """Return the states of queues of writes, which work since `since` unless they fail."""
-    return [_of_queue(state, now, since) for state in states]
-
-
-def _of_queue(state: QueueState, now: float, since: float) -> dict[str, Any]:
-    failing = state.failing_for > 0
-    lost = {"obsolete": state.obsolete, "dropped": state.dropped}
-    return {
-        "name": state.name,
-        "state": "failing" if failing else "ok",
-        "since": since if not failing else now - state.failing_for,
-        "error": state.last_error,
-        "retries": state.waiting,
-        "failures": state.dropped,
-        "detail": ", ".join(
-            [f"{state.written} written", f"{state.waiting} waiting"]
-            + [f"{count} {word}" for word, count in lost.items() if count]
-        ),
-    }
+    return [
+        {
+            "name": state.name,
+            "state": "failing" if state.failing_for else "ok",
+            "since": now - state.failing_for if state.failing_for else since,
+            "error": state.last_error,
+            "retries": state.waiting,
+            "failures": state.dropped,
+            "detail": f"{state.written} written, {state.waiting} waiting"
+            + (f", {state.obsolete} obsolete" if state.obsolete else "")
+            + (f", {state.dropped} dropped" if state.dropped else ""),
+        }
+        for state in states
+    ]
 
 
 def of_allocation(allocation: Allocation, runs: Iterable[RunCPUs]) -> dict[str, Any]:

@@ -6,9 +6,8 @@ as a failure; it never ends the agent.
 
 import asyncio
 from collections.abc import Coroutine, Iterable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from corelane.agent.allocation import events
 from corelane.agent.allocation.events import ContainerRun
@@ -22,49 +21,15 @@ from corelane.runtime.base import (
     OOM_KILLED,
     Observation,
     ObservedResources,
-    ResourceUpdate,
     Runtime,
     RuntimeFailure,
     RuntimeStatus,
-    RuntimeVersion,
     UnknownContainer,
 )
 
 ENDED: Final = "exited"
 TASKS: Final = 32
 """Tasks read of a container; two reads of /proc a task."""
-
-
-class Records(Protocol):
-    """The runtime's own records of its containers, as `CRIRuntime` brings them into line."""
-
-    def held(self) -> AbstractContextManager[None]:
-        """Begin no update meanwhile."""
-
-    def note_recorded(self, container_id: str, change: ResourceUpdate) -> None:
-        """Note that the runtime gets a change in an answer."""
-
-    def note_unrecorded(self, container_id: str, change: ResourceUpdate) -> None:
-        """Note that the runtime did not get a change after all."""
-
-
-class NodeRuntime(Runtime, Protocol):
-    """A runtime beside a kubelet."""
-
-    async def version(self, *, again: bool = False) -> RuntimeVersion:
-        """Return name and version of the runtime, read once, or `again`."""
-
-    @property
-    def follows_events(self) -> bool:
-        """Whether the runtime reports starts and ends now."""
-
-    @property
-    def unrecorded(self) -> list[str]:
-        """Ids of containers whose cgroup differs from the runtime's record."""
-
-    @property
-    def records(self) -> Records:
-        """The runtime's own records of its containers."""
 
 
 class InstructionTasks:

@@ -28,7 +28,7 @@ from corelane.agent.event_loop import (
     NodeSeen,
     StateFilesMissing,
 )
-from corelane.agent.execution import Execution, NodeRuntime
+from corelane.agent.execution import Execution
 from corelane.agent.kubelet.kubelet_allocations import kubelet_cpusets, kubelet_report
 from corelane.agent.kubelet.kubelet_pods import KubeletPods
 from corelane.agent.kubelet.kubelet_sources import KubeletConnections, KubeletSources
@@ -50,6 +50,7 @@ from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.ledger import NodeState
 from corelane.reasons import Code, sentence
 from corelane.runtime.base import ResourceUpdate
+from corelane.runtime.cri.runtime import CRIRuntime
 from corelane.runtime.nri.acting_lock import node_locks
 from corelane.runtime.nri.connection import SOCKET, NRIConnection
 
@@ -84,7 +85,7 @@ class AgentConnections:
     """What the agent reads and writes: `kubelet` is None where there is none, as in a test."""
 
     client: KubeClient
-    runtime: NodeRuntime
+    runtime: CRIRuntime
     machine: Machine
     kubelet: KubeletConnections | None = None
     machine_watch: MachineWatch | None = None

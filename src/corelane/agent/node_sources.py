@@ -19,7 +19,7 @@ from typing import Any, Final
 from corelane.agent.allocation import events
 from corelane.agent.allocation.records import NO_CPUS, RunCPUs
 from corelane.agent.event_loop import Clocks, EventQueue
-from corelane.agent.execution import ENDED, TASKS, ContainerReading, NodeRuntime, container_run, outside, read
+from corelane.agent.execution import ENDED, TASKS, ContainerReading, container_run, outside, read
 from corelane.agent.kubelet.kubelet_pods import KubeletPods
 from corelane.agent.kubelet.kubelet_sources import KubeletSources
 from corelane.agent.reporting import AgentReporter
@@ -29,6 +29,7 @@ from corelane.kernel.proc import TaskAffinity
 from corelane.machine.model import MachineError
 from corelane.machine.watch import MachineWatch
 from corelane.runtime.base import Runtime, RuntimeStatus
+from corelane.runtime.cri.runtime import CRIRuntime
 
 
 class Overlap:
@@ -155,7 +156,7 @@ class NodeSources:
 
     def __init__(
         self,
-        runtime: NodeRuntime,
+        runtime: CRIRuntime,
         kubelet_pods: KubeletPods,
         kubelet: KubeletSources,
         node_watch: NodeWatch,

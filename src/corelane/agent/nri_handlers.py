@@ -14,9 +14,9 @@ from typing import Final, Protocol
 from corelane.agent.allocation import events
 from corelane.agent.allocation.instructions import AnswerCreate
 from corelane.agent.event_loop import Clocks, EventQueue
-from corelane.agent.execution import Records
 from corelane.cpuset import CPUSet
 from corelane.runtime.base import ResourceUpdate
+from corelane.runtime.cri.recording import Recorder
 from corelane.runtime.nri.connection import Report
 from corelane.runtime.nri.values import (
     NOTHING,
@@ -67,7 +67,7 @@ class NRIAgent(Protocol):
 class NRIHandlers:
     """Handlers for an `NRIConnection`; `answer` takes the allocation's instruction."""
 
-    def __init__(self, agent: NRIAgent, records: Records, queue: EventQueue, clocks: Clocks) -> None:
+    def __init__(self, agent: NRIAgent, records: Recorder, queue: EventQueue, clocks: Clocks) -> None:
         self._agent = agent
         self._records = records
         self._queue = queue

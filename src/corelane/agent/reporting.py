@@ -37,9 +37,6 @@ class AgentReporter(AllocationReporter, PublicationReporter):
     def checkpoint_failed(self, path: str, why: str) -> None:
         """The ledger could not be written; no instruction is carried out until it is."""
 
-    def checkpointed(self, generation: int, seconds: float) -> None:
-        """The ledger was written to disk."""
-
     def mode_changed(self, mode: Mode) -> None:
         """The agent may write other things than before; beside a kubelet only."""
 

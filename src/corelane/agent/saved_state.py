@@ -330,7 +330,6 @@ class StateFiles:
         """Replace the ledger's file; return why that failed, or "". A file of another version stays."""
         if self._loaded.foreign:
             return f"{self._ledger_path}: {self._loaded.foreign}"
-        started = time.monotonic()
         try:
             if self._durable:
                 await _to_completion(save_ledger, self._ledger_path, ledger)
@@ -339,7 +338,6 @@ class StateFiles:
         except OSError as error:
             self._reporter.checkpoint_failed(str(self._ledger_path), str(error))
             return f"{self._ledger_path}: {error.strerror or error}"
-        self._reporter.checkpointed(ledger.generation, time.monotonic() - started)
         return ""
 
     async def save_settings(self) -> None:

@@ -150,7 +150,8 @@ async def test_a_node_that_was_marked_as_not_ready_is_registered_again():
             beat._update = update
     await world.turn()
     assert world.update == ["sim-1"]
-    assert stored_objects.is_ready(world.objects.get(Node.api, "sim-1").object())
+    conditions = world.objects.get(Node.api, "sim-1").object()["status"]["conditions"]
+    assert [one["status"] for one in conditions if one["type"] == "Ready"] == ["True"]
 
 
 async def test_a_heartbeat_that_was_discarded_lets_its_lease_expire():

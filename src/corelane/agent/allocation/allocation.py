@@ -446,8 +446,14 @@ class Allocation:
         self.outbox.put(instructions.Pin(run.id, replace(change or ResourceUpdate(), cpus=cpus)))
 
     def _due_change(self, run: RunCPUs, target: CPUAllocation) -> ResourceUpdate | None:
-        request = self.pods[run.uid].pod.request
-        return cpu_moves.change_of(run, target, request, self.ledger.machine, self._rules.policy)
+        containers = self.pods[run.uid].pod.request.containers
+        return cpu_moves.due_change(
+            run.resources,
+            target,
+            limit=next((spec.cpu_limit for spec in containers if spec.name == run.container), 0),
+            nodes=cpu_moves.memory_nodes(self.ledger.machine),
+            policy=self._rules.policy,
+        )
 
     def order_observations(self) -> None:
         """Order to read the CPUs of new runs."""

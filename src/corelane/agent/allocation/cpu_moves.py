@@ -26,7 +26,7 @@ from corelane.machine.model import Machine
 from corelane.node.entries import Sharing
 from corelane.node.ledger import NodeState
 from corelane.runtime.base import KEEP, Keep, ObservedResources, ResourceUpdate
-from corelane.workload.request import ContainerKind, PodRequest
+from corelane.workload.request import ContainerKind
 
 POOL: Final = Sharing.POOL
 
@@ -256,17 +256,6 @@ def memory_nodes(machine: Machine) -> CPUSet:
     return with_memory or CPUSet(node.id for node in machine.nodes)
 
 
-def change_of(
-    run: RunCPUs, target: CPUAllocation, request: PodRequest, machine: Machine, policy: ResourcePolicy
-) -> ResourceUpdate | None:
-    """Return the change that is due for a run of a pod with this request; None if there is none."""
-    if run.resources is None:
-        return ResourceUpdate(mems=target.mems) if policy.mems and target.mems else None
-    limits = (spec.cpu_limit for spec in request.containers if spec.name == run.container)
-    nodes = memory_nodes(machine)
-    return due_change(run.resources, target, limit=next(limits, 0), nodes=nodes, policy=policy)
-
-
 def due_change(
     observed: ObservedResources | None,
     target: CPUAllocation,
@@ -277,20 +266,17 @@ def due_change(
 ) -> ResourceUpdate | None:
     """Return the change of memory nodes and quota that is due; None if there is none.
 
-    `limit` is the container's CPU limit in milliCPU, 0 without one; `nodes` are all memory nodes.
+    `limit` is the container's CPU limit in milliCPU, 0 without one; `nodes` are all memory nodes. Those of a
+    container are unknown where affinity alone confines it.
     """
     if observed is None:
-        return None
-    mems = _mems(observed, target.mems or nodes) if policy.mems else None
-    quota = _quota(observed, limit, exclusive=target.sharing.exclusive) if policy.quota else KEEP
-    if mems is None and quota is KEEP:
-        return None
-    return ResourceUpdate(mems=mems, quota_us=quota)
-
-
-def _mems(observed: ObservedResources, target: CPUSet) -> CPUSet | None:
-    """Memory nodes to set; they are unknown where affinity alone confines containers."""
-    return target if observed.mems and observed.mems != target else None
+        return ResourceUpdate(mems=target.mems) if policy.mems and target.mems else None
+    mems = target.mems or nodes
+    change = ResourceUpdate(
+        mems=mems if policy.mems and observed.mems and observed.mems != mems else None,
+        quota_us=_quota(observed, limit, exclusive=target.sharing.exclusive) if policy.quota else KEEP,
+    )
+    return None if change == ResourceUpdate() else change
 
 
 def _quota(observed: ObservedResources, limit: int, *, exclusive: bool) -> int | Keep | None:

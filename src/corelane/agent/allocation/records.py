@@ -244,13 +244,6 @@ def admit_pod(ledger: NodeState, pod: PodCPUs) -> tuple[NodeState, AdmissionResu
     return ledger, AdmissionResult(decision, StatusReason(decision.reason, decision.message))
 
 
-def fits_without(ledger: NodeState, pod: PodCPUs, uids: Iterable[str]) -> bool:
-    """Whether a pod would be admitted if other pods were released."""
-    for uid in uids:
-        ledger = release(ledger, uid)
-    return admit(ledger, pod.pod.request)[1].admitted
-
-
 def _request_where_it_runs(ledger: NodeState, pod: PodCPUs) -> PodRequest:
     """Return the request with the CPUs on which the containers run, and their NUMA nodes, as its proposal.
 

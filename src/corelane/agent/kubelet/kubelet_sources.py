@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from corelane.agent.allocation import events
 from corelane.agent.allocation.modes import ReportedPolicies
@@ -19,14 +19,12 @@ from corelane.agent.kubelet.kubelet_pods import KubeletPods
 from corelane.agent.kubelet.pod_list import ANSWER_SECONDS, AbsentPods, PodList
 from corelane.agent.reporting import AgentReporter
 from corelane.agent.source import NodeWatch, Source, local_source, named_count
-from corelane.cpuset import CPUSet
-from corelane.kube.decode import Listing
-from corelane.kube.kubelet import KubeletError
+from corelane.kube.kubelet import KubeletClient, KubeletError
 from corelane.kube.objects import KubeletConfiguration
 from corelane.kube.pod import Pod
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.reasons import Code
-from corelane.runtime.podresources import NoSocket, PodAllocation, PodResourcesError
+from corelane.runtime.podresources import NoSocket, PodResourcesClient, PodResourcesError
 
 CONFIGURATION_SECONDS: Final = 3.0
 """A changed kubelet configuration is published within 5 s, also of a kubelet that was down for long."""
@@ -42,26 +40,6 @@ refusals: a kubelet that cannot reach the API server answers so, too.
 """
 
 
-class Kubelet(Protocol):
-    """The kubelet's HTTPS endpoints; every request raises KubeletError."""
-
-    async def pods(self) -> Listing[Pod]: ...
-
-    async def configuration(self) -> KubeletConfiguration: ...
-
-    async def close(self) -> None: ...
-
-
-class PodResourcesSocket(Protocol):
-    """The kubelet's podresources socket; every call raises PodResourcesError."""
-
-    async def list(self) -> list[PodAllocation]: ...
-
-    async def allocatable(self) -> CPUSet: ...
-
-    async def close(self) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class KubeletConnections:
     """Ways to reach the kubelet beside the agent.
@@ -69,10 +47,10 @@ class KubeletConnections:
     Without `resources_required` a podresources socket that does not exist is not a fault.
     """
 
-    endpoints: Kubelet
+    endpoints: KubeletClient[Pod]
     address: str = ""
     state_file: KubeletStateFile | None = None
-    resources: PodResourcesSocket | None = None
+    resources: PodResourcesClient | None = None
     resources_required: bool = False
 
     async def close(self) -> None:
@@ -197,7 +175,7 @@ class KubeletSources:
 
     # -- pods
 
-    async def _read_pods(self, kubelet: Kubelet) -> None:
+    async def _read_pods(self, kubelet: KubeletClient[Pod]) -> None:
         """Ask the kubelet for its pods; when it fails again and again, follow the API server instead."""
         await self._configuration_asked.wait()
         try:
@@ -210,7 +188,7 @@ class KubeletSources:
         self.pods_source.note_ok(named_count(len(self.pods.pods), "pod"))
         self._report_allocations()
 
-    async def _list_pods(self, kubelet: Kubelet, seconds: float = ANSWER_SECONDS) -> None:
+    async def _list_pods(self, kubelet: KubeletClient[Pod], seconds: float = ANSWER_SECONDS) -> None:
         """Ask for /pods, and the API server for `seconds` about pods that are absent. Raises KubeletError."""
         began = self._clocks.monotonic()
         listing = await kubelet.pods()
@@ -252,7 +230,7 @@ class KubeletSources:
 
     # -- configuration
 
-    async def _read_configuration(self, kubelet: Kubelet) -> None:
+    async def _read_configuration(self, kubelet: KubeletClient[Pod]) -> None:
         """Ask for /configz. Raises KubeletError."""
         try:
             configuration = await kubelet.configuration()
@@ -311,12 +289,12 @@ class KubeletSources:
         finally:
             self._report_allocations()
 
-    async def _read_resources(self, socket: PodResourcesSocket) -> None:
+    async def _read_resources(self, socket: PodResourcesClient) -> None:
         await self._configuration_asked.wait()
         self.resources.note_ok(await self._ask_resources(socket))
         self._report_allocations()
 
-    async def _ask_resources(self, socket: PodResourcesSocket) -> str:
+    async def _ask_resources(self, socket: PodResourcesClient) -> str:
         """Ask the podresources socket, unless the policy is none; return the result in words.
 
         Raises PodResourcesError.

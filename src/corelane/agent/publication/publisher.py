@@ -154,10 +154,6 @@ class Publisher:
     def _queue_of(self, uid: str) -> WriteQueue:
         return self._pods[hash(uid) % len(self._pods)]
 
-    def node_status(self, write: Write) -> None:
-        """Write the Node's status."""
-        self.node_queue.put("status of the node", write, "status")
-
     def event(
         self,
         pod: Pod | None,

@@ -1,6 +1,6 @@
 """Objects of many nodes at an API server in the same process, read and written without requests."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 from corelane import quantity
@@ -33,9 +33,6 @@ class NodeObjects(Protocol):
     async def record_event(self, body: dict[str, Any]) -> None:
         """Create an event, in one commit with others."""
 
-    async def patch_status(self, namespace: str, name: str, uid: str, status: dict[str, Any]) -> None:
-        """Patch the status of the pod of this UID, as a strategic merge patch."""
-
     def merge(
         self, api: API, name: str, patch: dict[str, Any], manager: str, version: str
     ) -> StoredState | None:
@@ -46,12 +43,6 @@ class NodeObjects(Protocol):
 
     async def committed(self) -> None:
         """Wait until what was created and merged so far is committed."""
-
-    def renew_leases(self, names: Iterable[str], at: float) -> list[str]:
-        """Renew the nodes' leases at Unix seconds, in one commit; return the nodes without a lease."""
-
-    def refresh_heartbeats(self, names: Iterable[str], conditions: Collection[str], at: float) -> list[str]:
-        """Set the conditions' heartbeats to Unix seconds, in one commit; return missing nodes."""
 
 
 _TIMES: Final = {"lastHeartbeatTime", "lastTransitionTime"}
@@ -96,9 +87,3 @@ def _equal(stored: Any, expected: str | None) -> bool:
     if stored is None or expected is None:
         return stored is expected
     return bool(stored == expected or quantity.parse(str(stored)).nano == quantity.parse(expected).nano)
-
-
-def is_ready(node: Mapping[str, Any]) -> bool:
-    """Whether a stored Node has the condition Ready."""
-    conditions = node["status"].get("conditions") or ()
-    return any(condition["type"] == "Ready" and condition.get("status") == "True" for condition in conditions)

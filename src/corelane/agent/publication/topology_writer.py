@@ -85,17 +85,12 @@ class TopologyWriter:
         self._objects = objects
         self._kind: type[NodeResourceTopology] = NodeResourceTopology
         """The version that the cluster serves, as far as is known."""
-        self._version = ""
-        """`resourceVersion` of the object as this writer left it, "" before."""
+        self.version = ""
+        """`resourceVersion` of the object as this writer left it, or found it whole; "" before."""
         self.repairs = 0
         """How often the object was missing or damaged."""
         self._written_last: dict[str, Any] | None = None
         """What this writer wrote last, if it is stored: what is equal is not sent again."""
-
-    @property
-    def version(self) -> str:
-        """`resourceVersion` of the object as this writer left it, or found it whole."""
-        return self._version
 
     def write(self, make: Make) -> None:
         """Write what `make` returns then, once for all calls until the write is due."""
@@ -133,8 +128,8 @@ class TopologyWriter:
         """Whether the object is as this writer left it. Raises APIError except 404."""
         if self._objects is not None:
             record = self._objects.get(NodeResourceTopology.api, self._node)
-            return record is not None and str(record.revision) == self._version
-        if self._version in ("", _UNKNOWN):
+            return record is not None and str(record.revision) == self.version
+        if self.version in ("", _UNKNOWN):
             return False
         try:
             stored = await self._client.read_tree(self._kind.api.path(name=self._node), accept=_METADATA)
@@ -142,12 +137,12 @@ class TopologyWriter:
             if error.code != 404:
                 raise
             return False
-        return _version(stored) == self._version
+        return _version(stored) == self.version
 
     async def _write(self) -> None:
         assert self._make is not None
         body = self._make()
-        if self._version or not await self._begin(body):
+        if self.version or not await self._begin(body):
             await self._put(body)
         self.written.set()
 
@@ -160,7 +155,7 @@ class TopologyWriter:
             record, is_new = self._objects.ensure(body, FIELD_MANAGER)
             await self._objects.committed()
             if is_new:
-                self._version, self._written_last = str(record.revision), body
+                self.version, self._written_last = str(record.revision), body
                 return True
             stored: dict[str, Any] | None = record.object()
         else:
@@ -240,9 +235,9 @@ class TopologyWriter:
         If others changed it meanwhile, it is read: a new owner of the zones keeps them.
         """
         for _ in range(_CONFLICTS):
-            if owner or self._version in ("", _UNKNOWN) or not patch.keys() & set(CONTENT):
+            if owner or self.version in ("", _UNKNOWN) or not patch.keys() & set(CONTENT):
                 break
-            metadata = patch.get("metadata", {}) | {"resourceVersion": self._version}
+            metadata = patch.get("metadata", {}) | {"resourceVersion": self.version}
             try:
                 return await self._send({**patch, "metadata": metadata})
             except APIError as error:
@@ -264,18 +259,16 @@ class TopologyWriter:
         """
         if self._objects is None:
             return False
-        record = self._objects.merge(
-            NodeResourceTopology.api, self._node, patch, FIELD_MANAGER, self._version
-        )
+        record = self._objects.merge(NodeResourceTopology.api, self._node, patch, FIELD_MANAGER, self.version)
         if record is None:
             return False
         await self._objects.committed()
-        self._version = str(record.revision)
+        self.version = str(record.revision)
         return True
 
     def _note(self, stored: dict[str, Any]) -> None:
         before, self.owner = self.owner, zone_owner(stored)
-        self._version = _version(stored)
+        self.version = _version(stored)
         if self.owner not in ("", before):
             self._reporter.zones_owned_by(self.owner)
             text = (

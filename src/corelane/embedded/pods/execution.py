@@ -22,7 +22,6 @@ from corelane.agent.allocation.instructions import Instruction, PodWrite
 from corelane.agent.event_loop import Clocks
 from corelane.agent.execution import ENDED, InstructionTasks, container_run
 from corelane.agent.publication.publisher import Publisher
-from corelane.agent.publication.stored_objects import NodeObjects
 from corelane.agent.reporting import AgentReporter
 from corelane.embedded.pods import pod_manifest, pod_steps, records
 from corelane.embedded.pods.pod_manifest import RunContainer, RunPod
@@ -35,6 +34,7 @@ from corelane.embedded.pods.records import (
     StartFailed,
     StopFailed,
 )
+from corelane.embedded.pods.registration import HeartbeatObjects
 from corelane.kernel import cfs
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.objects import ConfigMap
@@ -399,7 +399,9 @@ class HeldWrites:
 class StatusWriter:
     """Puts statuses and deletions into the publisher's queues of pods."""
 
-    def __init__(self, client: KubeClient, publisher: Publisher, objects: NodeObjects | None = None) -> None:
+    def __init__(
+        self, client: KubeClient, publisher: Publisher, objects: HeartbeatObjects | None = None
+    ) -> None:
         """`objects` writes to a server in this process without HTTP."""
         self._client = client
         self._publisher = publisher

@@ -23,7 +23,6 @@ from corelane.agent.allocation.records import (
     PodCPUs,
     StatusReason,
     admission_order,
-    fits_without,
     unlisted_request,
 )
 from corelane.cpuset import CPUSet, named
@@ -51,8 +50,9 @@ from corelane.embedded.pods.records import (
     Termination,
     container_records,
 )
+from corelane.node import admit
 from corelane.node.entries import Phase
-from corelane.node.ledger import NodeState
+from corelane.node.ledger import NodeState, release
 from corelane.runtime.base import OOM_KILLED
 
 ORPHAN_GRACE: Final = 30.0
@@ -322,7 +322,9 @@ class Lifecycle:
         ledger, withheld = self.ledger, self.ledger.withheld_memory
         if not ending or pod.plan.refusal or exceeded_capacity(pod.plan, others, self._capacity, withheld):
             return []
-        return ending if fits_without(ledger, pod.cpus, uids) else []
+        for uid in uids:
+            ledger = release(ledger, uid)
+        return ending if admit(ledger, pod.cpus.pod.request)[1].admitted else []
 
     def _terminate(self, pod: PodRecord, by: float, now: float, reason: StatusReason | None = None) -> None:
         """End a pod by a time; of several times the earliest applies, with the first reason."""

@@ -361,7 +361,7 @@ class Agent:
         text = f"ledger cannot be written: {fault}; no pod is started, moved or stopped until it can be"
         if not self._heartbeat.set_disk_fault(text if fault else ""):
             return
-        self._publication.publisher.node_status(self._heartbeat.post)
+        self._publication.publisher.node_queue.put("status of the node", self._heartbeat.post, "status")
         reason = "LedgerUnwritable" if fault else "LedgerWritable"
         text = text if fault else "ledger can be written again"
         self._publication.event(PublishEvent("", reason, text, bool(fault)))
@@ -384,7 +384,7 @@ class Agent:
         self._publication.publish_topology()
         self._publication.report_excess()
         if self._heartbeat.allocatable_changed():
-            self._publication.publisher.node_status(self._heartbeat.post)
+            self._publication.publisher.node_queue.put("status of the node", self._heartbeat.post, "status")
 
     # -- logs
 

@@ -10,9 +10,9 @@ is done for that node alone.
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -45,6 +45,19 @@ _PARTS: Final = 20
 _STEP_SECONDS: Final = RENEW_SECONDS / _PARTS
 
 
+class HeartbeatObjects(NodeObjects, Protocol):
+    """The nodes' objects, with what heartbeats and statuses of pods change."""
+
+    async def patch_status(self, namespace: str, name: str, uid: str, status: dict[str, Any]) -> None:
+        """Patch the status of the pod of this UID, as a strategic merge patch."""
+
+    def renew_leases(self, names: Iterable[str], at: float) -> list[str]:
+        """Renew the nodes' leases at Unix seconds, in one commit; return the nodes without a lease."""
+
+    def refresh_heartbeats(self, names: Iterable[str], conditions: Collection[str], at: float) -> list[str]:
+        """Set the conditions' heartbeats to Unix seconds, in one commit; return missing nodes."""
+
+
 class Heartbeat:
     """Registers one node and renews its lease and status; `uid` is the Node's, once registered."""
 
@@ -57,7 +70,7 @@ class Heartbeat:
         ledger: Callable[[], NodeState],
         registered: Callable[[Mapping[str, str], Mapping[str, str]], None],
         checked: Callable[[], None],
-        objects: NodeObjects | None = None,
+        objects: HeartbeatObjects | None = None,
     ) -> None:
         """With `objects` what concerns this node alone is read and written without requests.
 
@@ -140,7 +153,7 @@ class Heartbeat:
         return stored["metadata"]  # type: ignore[no-any-return]
 
     def _ensure(
-        self, objects: NodeObjects, node: Mapping[str, Any], body: Mapping[str, Any]
+        self, objects: HeartbeatObjects, node: Mapping[str, Any], body: Mapping[str, Any]
     ) -> dict[str, Any] | None:
         record, is_new = objects.ensure(body)
         stored = record.object()
@@ -191,21 +204,23 @@ class Heartbeat:
     def _status(self) -> dict[str, Any]:
         return node_status(self._identity, self._ledger(), self._since, self._clock(), self._disk)
 
-    def is_posted(self, objects: NodeObjects) -> bool:
+    def is_posted(self, objects: HeartbeatObjects) -> bool:
         """Whether the Node has the status that `post` would write, but for times."""
         record = objects.get(Node.api, self.name)
         return record is not None and stored_objects.agrees(record.object(), {"status": self._status()})
 
-    def is_ready(self, objects: NodeObjects) -> bool:
+    def is_ready(self, objects: HeartbeatObjects) -> bool:
         """Whether the API server has the Node, with the condition Ready."""
         record = objects.get(Node.api, self.name)
         if record is None:
             return False
-        if record.revision != self._seen and stored_objects.is_ready(record.object()):
-            self._seen = record.revision
+        if record.revision != self._seen:
+            conditions = record.object()["status"].get("conditions") or ()
+            ready = (one.get("status") == "True" for one in conditions if one["type"] == "Ready")
+            self._seen = record.revision if any(ready) else self._seen
         return record.revision == self._seen
 
-    def check_topology(self, objects: NodeObjects) -> None:
+    def check_topology(self, objects: HeartbeatObjects) -> None:
         """Have the topology written again if the API server has none."""
         if objects.get(NodeResourceTopology.api, self.name) is None:
             self.checked()
@@ -320,7 +335,7 @@ class SharedHeartbeats:
 
     def __init__(
         self,
-        objects: NodeObjects,
+        objects: HeartbeatObjects,
         clock: Callable[[], float],
         *,
         monotonic: Callable[[], float] = time.monotonic,

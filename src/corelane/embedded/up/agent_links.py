@@ -23,7 +23,7 @@ _GATHER_SECONDS: Final = 0.02
 
 
 class InProcessNodes:
-    """`agent.publication.stored_objects.NodeObjects` of the embedded server."""
+    """`embedded.pods.registration.HeartbeatObjects` of the embedded server."""
 
     def __init__(self, objects: NodeObjects) -> None:
         self._objects = objects
