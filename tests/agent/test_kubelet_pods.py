@@ -474,6 +474,26 @@ def test_a_pin_that_failed_is_ordered_again_as_time_passes_and_without_any_other
         assert pins == ([order] if second >= 5 else []), second
 
 
+def test_a_container_whose_cpus_were_undone_for_a_moment_is_confirmed_once_the_kernel_shows_them():
+    """The runtime may end an older update after the new CPUs were written, and before these are read back."""
+    world = running(bound_pod("s", ("a", APP, 100), **SHARED), cpus=4)
+    world.add(bound_pod("x", ("a", APP, 2000)))
+    world.settle()
+    world.start("x", "a")
+    while not any(isinstance(event, events.Pinned) and event.cpus == cpus("1-2") for event in world.inbox):
+        (world.carry_out if world.pending else world.deliver)(0)
+    world.inbox = [
+        replace(event, allowed=cpus("0-3")) if isinstance(event, events.Pinned) else event
+        for event in world.inbox
+    ]
+    world.settle()
+    assert not world.conditions["x"].holds
+    world.tick(10.0)
+    world.settle()
+    assert world.conditions["x"].holds
+    assert world.container("x").cpus == cpus("1-2")
+
+
 def test_a_container_waits_in_the_pool_while_one_that_stays_is_on_its_cpus():
     """A deleted pod's container that runs on is unknown once the ledger is lost."""
     world = running(bound_pod("gone", ("a", APP, 2000)), cpus=4)

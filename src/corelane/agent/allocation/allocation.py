@@ -473,8 +473,6 @@ class Allocation:
                 in_cpuset=_in_cpuset(event.resources),
                 retry_at=event.now + RETRY_AFTER,
             )
-            target = self.target(run.uid, run.container)
-            run.pooled &= target is None or not event.allowed <= target.cpus
             run.resources, run.applied_at = event.resources, event.now
             self.reporter.pinned(self.pods[run.uid].pod, run.container, event.cpus)
             self.confirm(run, event.now)
@@ -507,8 +505,9 @@ class Allocation:
     def confirm(self, run: RunCPUs, now: float) -> None:
         """Compare the kernel's allowed CPUs with the applied ones, and record what changed."""
         pod, before = self.pods[run.uid], run.confirmed
-        result = cpu_moves.confirm(run)
         target, beside = self.target(run.uid, run.container), ""
+        run.pooled &= target is None or not run.possible_cpus <= target.cpus
+        result = cpu_moves.confirm(run)
         if target is not None and target.sharing.exclusive:
             beside = self._rules.not_exclusive(target.cpus, self.ledger)
         overlaps = cpu_moves.overlaps(run, self._runs.values(), self.ledger) or bool(beside)
