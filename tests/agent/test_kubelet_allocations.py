@@ -5,8 +5,10 @@ import asyncio
 import pytest
 
 from corelane.agent.allocation.modes import ModeInputs, ReportedPolicies, decide
-from corelane.agent.kubelet.kubelet_allocations import PodResources, effective
+from corelane.agent.kubelet.kubelet_allocations import KubeletState, PodResources
+from corelane.agent.kubelet.kubelet_sources import KubeletFacts
 from corelane.cpuset import CPUSet
+from corelane.kube.objects import KubeletConfiguration
 from corelane.node.kubelet import checkpoint
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.runtime.podresources import PodAllocation
@@ -20,7 +22,13 @@ OTHER = Checkpoint("static", CPUSet([0, 1, 2, 3, 6, 7]), {"uid-web": {"app": CPU
 
 
 def judged(file, resources=LISTED, *, readable=True, policy_is_none=False):
-    return effective(file, readable=readable, resources=resources, policy_is_none=policy_is_none, uids=UIDS)
+    facts = KubeletFacts(
+        configuration=KubeletConfiguration(cpu_manager_policy="none") if policy_is_none else None,
+        state=KubeletState(file),
+        state_fault="" if readable else "it cannot be read",
+        resources=resources,
+    )
+    return facts.allocations(UIDS)
 
 
 def test_the_state_file_counts_while_it_can_be_read():

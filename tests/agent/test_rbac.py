@@ -111,8 +111,10 @@ def test_every_write_and_read_of_the_agent_is_permitted():
             publisher.event(None, "ModeChanged", "owner", warning=False)
             writer = TopologyWriter(client, "n", publisher, PublicationReporter())
             writer.write(lambda: translate.topology(MACHINE, "n", new(MACHINE)))
-            # The Lease is of no agent, then created, renewed and given up.
-            fake.script[Lease.api.path("corelane-system", "n")] = [gone, gone, answer({})]
+            # The Lease is of no agent, then created and given up.
+            stored = answer({"metadata": {"resourceVersion": "1"}})
+            fake.script[Lease.api.path("corelane-system", "n")] = [gone, gone, stored]
+            fake.script[Lease.api.path("corelane-system")] = [stored]
             lease = AgentLease(client, "n", EventQueue(), AgentReporter(), SetClocks())
             lease.belongs_to("u")
             assert not await lease.wait_for_other(lambda _: None)

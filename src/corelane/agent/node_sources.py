@@ -319,7 +319,7 @@ class NodeSources:
                 continue
             if not reading.allowed and run.id not in self._ending:
                 self.containers_changed()
-            drifted |= _has_drifted(run, reading)
+            drifted |= bool(run.applied and reading.allowed) and run.applied != reading.allowed
             if run.confirmed:
                 self.overlap.ended(run.id)  # it is on its CPUs: a later move is another matter
             times = self._clocks.times()
@@ -364,7 +364,3 @@ class NodeSources:
         if self._machine_watch is not None:
             with suppress(MachineError, OSError):  # the machine's own source reports them
                 await self._read_machine()
-
-
-def _has_drifted(run: RunCPUs, reading: ContainerReading) -> bool:
-    return bool(run.applied and reading.allowed) and run.applied != reading.allowed

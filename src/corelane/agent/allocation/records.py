@@ -218,15 +218,13 @@ def admission_order(ledger: NodeState, pods: Iterable[PodCPUs]) -> list[PodCPUs]
 
     def order(pod: PodCPUs) -> tuple[bool, bool, bool, float]:
         new = pod.uid not in ledger.pods
-        moves = new and pod.live and not _can_stay(ledger, pod)
+        moves = False
+        if new and pod.live:
+            _, decision = admit(ledger, _request_where_it_runs(ledger, pod))
+            moves = not decision.admitted or decision.repicked
         return new, not pod.live, moves, pod.pod.created_at
 
     return sorted(pods, key=order)
-
-
-def _can_stay(ledger: NodeState, pod: PodCPUs) -> bool:
-    _, decision = admit(ledger, _request_where_it_runs(ledger, pod))
-    return decision.admitted and not decision.repicked
 
 
 def admit_pod(ledger: NodeState, pod: PodCPUs) -> tuple[NodeState, AdmissionResult]:

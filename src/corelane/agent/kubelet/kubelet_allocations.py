@@ -100,28 +100,6 @@ def _differences(file: Checkpoint, pods: tuple[PodAllocation, ...], uids: Mappin
                 yield f"{pod.key} {container}: CPUs {own or 'none'} in the file, {cpus} by the kubelet"
 
 
-def effective(
-    file: Checkpoint | None,
-    *,
-    readable: bool,
-    resources: PodResources | None,
-    policy_is_none: bool,
-    uids: Mapping[str, str],
-) -> tuple[Checkpoint | None, str]:
-    """Return the kubelet's allocations and their source; None and "" while nothing is known.
-
-    `file` is the last content of the state file, `readable` if that is so now. Without both sources a
-    kubelet whose policy is none by /configz counts as one with such a file.
-    """
-    if resources is not None and resources.static:
-        outdated = file == resources.outdated
-        if file is None or not readable or outdated:
-            return resources.checkpoint(uids), POD_RESOURCES
-    if file is not None:
-        return file, STATE_FILE
-    return (Checkpoint("none"), CONFIGURATION) if policy_is_none else (None, "")
-
-
 _LARGEST: Final = 4 << 20
 """Bytes; a state file has some hundred for each container."""
 _UNCHANGED: Final = "CPUs pinned by the kubelet stay allocated as last read"

@@ -14,7 +14,14 @@ from typing import Any, Final
 from corelane.agent.allocation import events
 from corelane.agent.allocation.modes import ReportedPolicies
 from corelane.agent.event_loop import Clocks, EventQueue, KubeletReported
-from corelane.agent.kubelet.kubelet_allocations import KubeletState, KubeletStateFile, PodResources, effective
+from corelane.agent.kubelet.kubelet_allocations import (
+    CONFIGURATION,
+    POD_RESOURCES,
+    STATE_FILE,
+    KubeletState,
+    KubeletStateFile,
+    PodResources,
+)
 from corelane.agent.kubelet.kubelet_pods import KubeletPods
 from corelane.agent.kubelet.pod_list import ANSWER_SECONDS, AbsentPods, PodList
 from corelane.agent.reporting import AgentReporter
@@ -77,14 +84,18 @@ class KubeletFacts:
         return answer is not None and not self.configuration_fault and answer.cpu_manager_policy == "none"
 
     def allocations(self, uids: Mapping[str, str]) -> tuple[Checkpoint | None, str]:
-        """Return the kubelet's CPU allocations and their source; `uids` are those of pods by name."""
-        return effective(
-            self.state.checkpoint if self.state else None,
-            readable=not self.state_fault,
-            resources=self.resources,
-            policy_is_none=self.policy_is_none,
-            uids=uids,
-        )
+        """Return the kubelet's CPU allocations and their source; None and "" while nothing is known.
+
+        `uids` are those of pods by name. Without both sources a kubelet whose policy is none by /configz
+        counts as one with such a file.
+        """
+        file, resources = self.state.checkpoint if self.state else None, self.resources
+        is_readable = file is not None and not self.state_fault
+        if resources and resources.static and (not is_readable or file == resources.outdated):
+            return resources.checkpoint(uids), POD_RESOURCES
+        if file is not None:
+            return file, STATE_FILE
+        return (Checkpoint("none"), CONFIGURATION) if self.policy_is_none else (None, "")
 
     @property
     def policies(self) -> ReportedPolicies:

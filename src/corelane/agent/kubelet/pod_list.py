@@ -59,7 +59,7 @@ class AbsentPods:
             return frozenset()
         try:
             async with asyncio.timeout(seconds):
-                return await self._confirmed(absent) | self._recent_static(absent, now)
+                there = await self._confirmed(absent)
         except (APIError, TimeoutError):
             proved = any(not translate.is_static(pod) for pod in listed)
             return frozenset(
@@ -67,12 +67,9 @@ class AbsentPods:
                 for uid, pod in absent.items()
                 if now - self._since[uid] < ABSENT_SECONDS or not (pod.static or proved)
             )
-
-    def _recent_static(self, absent: Mapping[str, AbsentPod], now: float) -> frozenset[str]:
-        """Return static pods that were listed a while ago: that there is no mirror proves nothing."""
-        return frozenset(
-            uid for uid, pod in absent.items() if pod.static and now - self._since[uid] < ABSENT_SECONDS
-        )
+        # That a static pod which was listed a while ago has no mirror proves nothing.
+        recent = (uid for uid in absent if now - self._since[uid] < ABSENT_SECONDS)
+        return there.union(uid for uid in recent if absent[uid].static)
 
     async def _confirmed(self, absent: Mapping[str, AbsentPod]) -> frozenset[str]:
         """Return the UIDs of pods that the API server has. Raises APIError."""
