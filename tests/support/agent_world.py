@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from corelane.agent.allocation import events
-from corelane.agent.allocation.allocation import Allocation
 from corelane.agent.allocation.cpu_moves import memory_nodes
 from corelane.agent.allocation.events import AgentEvent, ContainerRun
 from corelane.agent.allocation.instructions import (
@@ -23,6 +22,7 @@ from corelane.agent.allocation.records import NO_CPUS
 from corelane.cpuset import CPUSet
 from corelane.embedded.pods import records
 from corelane.embedded.pods.lifecycle import Lifecycle
+from corelane.embedded.pods.other_instances import SharedMachineAllocation
 from corelane.embedded.pods.records import (
     ContainerPlan,
     PodPlan,
@@ -141,7 +141,7 @@ class World:
     def boot(self) -> None:
         ledger, problems = rebase(codec.decode(self.disk, self.machine, self.config), self.machine)
         assert {problem.code for problem in problems} <= {"reserved"}
-        allocation = Allocation(
+        allocation = SharedMachineAllocation(
             ledger, reporter=self.reporter, validate=True, follows_kubelet=self.kubelet is not None
         )
         self.core = Lifecycle(allocation, reporter=self.reporter)

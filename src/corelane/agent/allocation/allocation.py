@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from corelane.agent.allocation import cpu_moves, events, instructions, records
-from corelane.agent.allocation.cpu_moves import CPUAllocation, OccupiedCPUs, ResourcePolicy
+from corelane.agent.allocation.cpu_moves import CPUAllocation, OccupiedCPUs
 from corelane.agent.allocation.events import AgentEvent, ContainerRun
 from corelane.agent.allocation.instructions import Instruction
 from corelane.agent.allocation.modes import Mode
@@ -65,7 +65,6 @@ class Allocation:
         reporter: AllocationReporter | None = None,
         validate: bool = False,
         follows_kubelet: bool = False,
-        policy: ResourcePolicy | None = None,
     ) -> None:
         """With `follows_kubelet`, CPUs pinned by a kubelet stay in the ledger until KubeletStateRead."""
         self.ledger = ledger
@@ -73,7 +72,7 @@ class Allocation:
         self.outbox = Outbox()
         self.reporter = reporter or AllocationReporter()
         self.recorder = AllocationEvents(self.outbox, self.reporter)
-        self._rules = NodeRules(ledger.config, self.outbox, policy)
+        self._rules = NodeRules(ledger.config, self.outbox)
         self._saved = ledger
         self._runs: dict[str, RunCPUs] = {}
         self._differing: set[str] = set()
@@ -88,7 +87,6 @@ class Allocation:
             events.MachineChanged: self._follow,
             events.ConfigChanged: self._follow,
             events.ModeChanged: self._follow,
-            events.OthersSeen: self._others_seen,
         }
 
     def start_from(self, ledger: NodeState) -> None:
@@ -112,8 +110,6 @@ class Allocation:
 
     def is_routine(self, event: AgentEvent) -> bool:
         """Whether an event is a reading that shows unchanged CPUs."""
-        if isinstance(event, events.OthersSeen):
-            return self._rules.others_unchanged(self.ledger, event)
         if not isinstance(event, events.Observed):
             return False
         run = self._runs.get(event.id)
@@ -314,11 +310,7 @@ class Allocation:
 
     def occupied(self) -> OccupiedCPUs:
         """Return the CPUs that runs may be using."""
-        occupied = cpu_moves.occupied_cpus(all_runs(self.pods.values()), self.ledger)
-        for other in self._rules.holders:
-            alone = other.cpus.isdisjoint(self.ledger.reserved) and not other.cpus >= self.ledger.shared_pool
-            occupied.add(other.cpus, Sharing.ALONE if alone else Sharing.POOL, OTHERS)
-        return occupied
+        return cpu_moves.occupied_cpus(all_runs(self.pods.values()), self.ledger)
 
     def ordered(self) -> OccupiedCPUs:
         """Return the CPUs that are ordered for runs."""
@@ -509,7 +501,7 @@ class Allocation:
         run.pooled &= target is None or not run.possible_cpus <= target.cpus
         result = cpu_moves.confirm(run)
         if target is not None and target.sharing.exclusive:
-            beside = self._rules.not_exclusive(target.cpus, self.ledger)
+            beside = self.not_exclusive(target.cpus)
         overlaps = cpu_moves.overlaps(run, self._runs.values(), self.ledger) or bool(beside)
         run.overlapped, run.beside = run.confirmed and overlaps, beside if run.confirmed else ""
         run.confirmed &= not run.overlapped
@@ -521,11 +513,9 @@ class Allocation:
         elif run.confirmed and not before:
             self.recorder.confirmed(pod, run, target.sharing if target else None)
 
-    def _others_seen(self, event: events.OthersSeen) -> None:
-        self.ledger = self._rules.follow_others(self.ledger, event)
-        for run in self._runs.values():
-            if run.seen and run.pending is None:
-                self.confirm(run, event.now)
+    def not_exclusive(self, cpus: CPUSet) -> str:
+        """Return why CPUs may be used by what corelane does not confine; "" if nothing is known there."""
+        return ""
 
     # -- what the node's owner changes
 

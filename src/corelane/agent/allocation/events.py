@@ -15,7 +15,6 @@ from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
 from corelane.node.config import NodeConfig
 from corelane.node.kubelet import checkpoint
-from corelane.node.recovery.unplaced import OtherContainer
 from corelane.runtime.base import ObservedResources
 
 
@@ -229,13 +228,6 @@ class ModeChanged(Reading):
 
     mode: Mode
     quotas: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OthersSeen(AgentEvent):
-    """Every running container of other corelane instances on this machine."""
-
-    containers: tuple[OtherContainer, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Instructions collected while events are handled: Kubernetes events about pods, and the rules of the node.
 
-The rules are what all allocations follow: the node's settings, the agent's mode, CPUs that a kubelet pinned
-and those of other instances. Each change is fitted into the ledger; what that could not keep is an event.
+The rules are what all allocations follow: the node's settings, the agent's mode, and CPUs that a kubelet
+pinned. Each change is fitted into the ledger; what that could not keep is an event.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +27,6 @@ from corelane.node.invariants import Problem
 from corelane.node.ledger import Decision, NodeState
 from corelane.node.recovery.rebasing import rebase
 from corelane.node.recovery.takeover import follow, pinned
-from corelane.node.recovery.unplaced import OtherContainer, hold_others
 from corelane.reasons import Code
 from corelane.workload.request import ContainerRequest, PodRequest
 
@@ -245,54 +244,12 @@ NodeChange: TypeAlias = (
 class NodeRules:
     """The rules in force. Each change returns the ledger that follows; `requests` are of the pods listed."""
 
-    def __init__(self, config: NodeConfig, outbox: Outbox, policy: ResourcePolicy | None) -> None:
+    def __init__(self, config: NodeConfig, outbox: Outbox) -> None:
         self.mode: Mode | None = None
-        self.policy = policy or ResourcePolicy()
+        self.policy = ResourcePolicy()
         self.config = config
         self._outbox = outbox
         self._kubelet: events.KubeletStateRead | None = None
-        self.others: tuple[OtherContainer, ...] = ()
-        """Running containers of other instances on this machine."""
-
-    def follow_others(self, ledger: NodeState, seen: events.OthersSeen) -> NodeState:
-        """Hold the CPUs of other instances' containers; what changed becomes an event of the Node."""
-        before, self.others = _instances(self.others), seen.containers
-        after = _instances(self.others)
-        if {(other.owner, other.cpus) for other in before} != {(other.owner, other.cpus) for other in after}:
-            text = (
-                others_text(after)
-                or "no container of another corelane instance runs on this machine any more"
-            )
-            reason = "OtherInstances" if after else "OtherInstancesGone"
-            self._outbox.put(PublishEvent("", reason, text, warning=bool(after)))
-        return hold_others(ledger, [(other.owner, other.cpus) for other in self.holders])
-
-    @property
-    def holders(self) -> list[OtherContainer]:
-        """Containers of other instances that keep their CPUs from this one."""
-        return [other for other in self.others if other.kind == "container"]
-
-    def not_exclusive(self, cpus: CPUSet, ledger: NodeState) -> str:
-        """Return why CPUs may be used by what corelane does not confine; "" if it sees nothing there.
-
-        A process beside all containers counts if it keeps off the reserved CPUs: then these are its CPUs. One
-        that may use reserved CPUs, too, is the machine's.
-        """
-        for other in self.others:
-            is_pinned = other.kind != "process" or other.cpus.isdisjoint(ledger.reserved)
-            if is_pinned and not other.cpus.isdisjoint(cpus):
-                where = named((other.cpus & cpus).mask)
-                if other.kind == "unseen":
-                    remedy = "--other-instances ignore leaves them out"
-                    return f"{other.owner} cannot be seen, and may use {where}; {remedy}"
-                what = {"container": "container ", "claim": "alleged container "}.get(other.kind, "")
-                return f"{what}{other.title} of {other.owner} may use {where}"
-        return ""
-
-    def others_unchanged(self, ledger: NodeState, seen: events.OthersSeen) -> bool:
-        """Whether nothing follows from what was seen of other instances."""
-        same = seen.containers == self.others
-        return same and hold_others(ledger, [(other.owner, other.cpus) for other in self.holders]) is ledger
 
     def may_write(self, pod: PodCPUs, mode: Mode | None = None) -> bool:
         """Whether the mode lets corelane write the cpusets of a pod's containers.
@@ -335,36 +292,6 @@ class NodeRules:
         for node_event in takeover_events(ledger, after, problems):
             self._outbox.put(node_event)
         return after
-
-
-def _instances(others: Iterable[OtherContainer]) -> list[OtherContainer]:
-    """Return the containers among processes of other owners."""
-    return [other for other in others if other.kind in ("container", "claim")]
-
-
-def others_text(others: Iterable[OtherContainer]) -> str:
-    """Return which containers of other instances run, on which CPUs, and what follows; "" without any."""
-    containers = _instances(others)
-    claims = [other for other in containers if other.kind == "claim"]
-    sentences = []
-    if held := [other for other in containers if other.kind == "container"]:
-        sentences.append(
-            f"containers of other corelane instances run on this machine: {_listed(held)}. Their CPUs are "
-            "not allocated exclusively here, and exclusive CPUs that they may use are not confirmed; to end "
-            "them: corelane down --data-dir DIRECTORY, or --instance NAME where no directory is shown"
-        )
-    if claims:
-        sentences.append(
-            f"processes of other users look like containers of corelane: {_listed(claims)}. They take no "
-            "CPUs from this instance; exclusive CPUs that they may use are not confirmed"
-        )
-    return ". ".join(sentences)
-
-
-def _listed(others: Sequence[OtherContainer]) -> str:
-    titles = [f"{other.title} of {other.owner} on {named(other.cpus.mask)}" for other in others]
-    more = f" and {len(titles) - _MOST_NAMES} more" if len(titles) > _MOST_NAMES else ""
-    return "; ".join(titles[:_MOST_NAMES]) + more
 
 
 def takeover_events(

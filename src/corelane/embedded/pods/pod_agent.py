@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from corelane.agent.allocation import events, instructions
-from corelane.agent.allocation.allocation import Allocation
 from corelane.agent.allocation.events import AgentEvent
 from corelane.agent.allocation.instructions import Instruction, PublishEvent
 from corelane.agent.event_loop import Clocks, EventLoop, EventQueue
@@ -23,6 +22,7 @@ from corelane.embedded.pods.comparison import ComparingExecution
 from corelane.embedded.pods.execution import LifecycleExecution, NodeFields, StatusWriter, lost_run
 from corelane.embedded.pods.lifecycle import Lifecycle, NodeCapacity
 from corelane.embedded.pods.node_status import NodeIdentity
+from corelane.embedded.pods.other_instances import SharedMachineAllocation
 from corelane.embedded.pods.pod_manifest import RunPod, plans_alike, pod_plan
 from corelane.embedded.pods.pod_steps import PodHost
 from corelane.embedded.pods.records import CHANGES, DrainRequested, PodLogReporter, PodReporter
@@ -111,7 +111,7 @@ class Agent:
             durable=capabilities.on_this_machine,
         )
         ledger = self._files.ledger
-        allocation = Allocation(
+        allocation = SharedMachineAllocation(
             ledger, reporter=self.reporter, validate=validate, follows_kubelet=kubelet is not None
         )
         self._publication = NodePublication(

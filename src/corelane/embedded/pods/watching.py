@@ -15,6 +15,7 @@ from corelane.agent.event_loop import Clocks
 from corelane.agent.kubelet.kubelet_allocations import KubeletStateFile
 from corelane.agent.reporting import AgentReporter
 from corelane.agent.source import WatchReporter
+from corelane.embedded.pods.other_instances import OthersSeen
 from corelane.embedded.pods.pod_manifest import RunPod
 from corelane.kube.client import KubeClient
 from corelane.kube.decode import Malformed
@@ -191,7 +192,7 @@ class Reconciliation:
     async def look_for_others(self) -> None:
         """Report the containers of other instances on this machine."""
         if self._others is not None:
-            self._put(events.OthersSeen(containers=await self._others(), **self._clocks.times()))
+            self._put(OthersSeen(containers=await self._others(), **self._clocks.times()))
 
     async def read_kubelet_state(self) -> None:
         """Report CPUs pinned by a kubelet on this machine; a fault is reported once."""

@@ -18,7 +18,6 @@ from aiohttp import web
 
 from corelane import structured_log
 from corelane.agent.allocation.instructions import PublishEvent
-from corelane.agent.allocation.outbox import others_text
 from corelane.agent.kubelet.kubelet_allocations import KubeletStateFile
 from corelane.agent.reporting import LogReporter
 from corelane.app import machines
@@ -35,6 +34,7 @@ from corelane.embedded.containers.local import LocalRuntime
 from corelane.embedded.containers.simulated import SimulatedRuntime
 from corelane.embedded.housekeeping import Controller
 from corelane.embedded.pods.node_status import SIMULATED
+from corelane.embedded.pods.other_instances import others_text
 from corelane.embedded.pods.pod_agent import Agent
 from corelane.embedded.pods.registration import SharedHeartbeats
 from corelane.embedded.pods.watching import SharedWatch

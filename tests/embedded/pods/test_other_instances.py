@@ -2,15 +2,16 @@
 
 import pytest
 
-from corelane.agent.allocation import cpu_moves, events
+from corelane.agent.allocation import cpu_moves
 from corelane.cpuset import CPUSet
+from corelane.embedded.pods.other_instances import OthersSeen
 from corelane.node.entries import Phase
 from corelane.node.recovery.unplaced import OtherContainer
 from support.agent_world import APP, World, plan
 
 
 def look(world, *found):
-    world.feed(events.OthersSeen(containers=found, **world.times()))
+    world.feed(OthersSeen(containers=found, **world.times()))
     world.settle()
 
 
