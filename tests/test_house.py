@@ -17,7 +17,7 @@ LINES = {
     "limits": 11_578,
     "machine": 2_340,
     "node": 9_630,
-    "placement": 5_600,
+    "placement": 5_570,
     "reasons": 1_360,
     "runtime": 4_060,
     "scheduler": 18_560,

@@ -81,10 +81,10 @@ def of_size(count: int, size: int) -> bytes:
 def sums(weights: Sequence[int]) -> list[int]:
     """Each set's sum of its nodes' weights."""
     sizes(len(weights))
-    found = [0]
+    totals = [0]
     for weight in weights:
-        found += [one + weight for one in found] if weight else found
-    return found
+        totals += [total + weight for total in totals] if weight else totals
+    return totals
 
 
 def covering(weights: Sequence[int], need: int) -> bytes:
@@ -96,11 +96,11 @@ def covering(weights: Sequence[int], need: int) -> bytes:
     sizes(len(weights))
     low = sums(weights[:8])
     ranked = sorted(range(len(low)), key=low.__getitem__)
-    ascending = [low[one] for one in ranked]
+    ascending = [low[index] for index in ranked]
     rows, row = [], bytearray(b"\1" * len(low))
-    for one in ranked:
+    for index in ranked:
         rows.append(bytes(row))
-        row[one] = 0
+        row[index] = 0
     rows.append(bytes(row))
     return b"".join(rows[bisect_left(ascending, need - rest)] for rest in sums(weights[8:]))
 
@@ -136,12 +136,12 @@ def touching(count: int, nodes: int) -> bytes:
 @lru_cache(maxsize=4)
 def pair_sums(weights: tuple[tuple[int, ...], ...]) -> Sequence[int]:
     """For each set the sum of the weights of all its ordered pairs of nodes, each with itself included."""
-    found = [0]
+    totals = [0]
     for node, row in enumerate(weights):
         others = sums([row[other] + weights[other][node] for other in range(node)])
         own = row[node]
-        found += [one + more + own for one, more in zip(found, others, strict=True)]
-    return found
+        totals += [total + more + own for total, more in zip(totals, others, strict=True)]
+    return totals
 
 
 def members(family: bytes) -> Iterator[int]:

@@ -71,8 +71,8 @@ def cpu_family(
 def _by_socket(topology: Topology, family: Family, ids: Sequence[int], n: int) -> bytearray:
     preferred, is_preferred = bytearray(family.preferred), _preference(topology, n, True)
     at = {ids.index(node): 1 << i for i, node in enumerate(topology.numa_ids)}
-    for one in families.members(family.sets):
-        preferred[one] = is_preferred(sum(at[i] for i in bits(one)))
+    for member in families.members(family.sets):
+        preferred[member] = is_preferred(sum(at[i] for i in bits(member)))
     return preferred
 
 
@@ -224,9 +224,9 @@ def device_hints(
     count = len(ids)
     if len(free) + len(reusable) < n:
         return families.preferring(count, bytes(1 << count), count)
-    known = [device for device in reusable if device]
-    sets = _near(ids, free, n - len(known))
-    for device in known:
+    placed = [device for device in reusable if device]
+    sets = _near(ids, free, n - len(placed))
+    for device in placed:
         sets = families.both(sets, families.touching(count, families.positions(ids, device)))
     if narrow:
         sets = families.both(sets, *_without_deviceless(ids, devices))
@@ -255,5 +255,5 @@ def _near(ids: Sequence[int], devices: Sequence[int], n: int) -> bytes:
         return families.covering(single, n)
     near = families.sums(single)
     for places, many in at.items():
-        near = [one + many if i & places else one for i, one in enumerate(near)]
+        near = [total + many if i & places else total for i, total in enumerate(near)]
     return bytes(map(n.__le__, near))

@@ -126,13 +126,13 @@ def _ungrouped(nodes: Nodes) -> bytes:
 
 def _with_groups(allowed: bytes, groups: list[int], nodes: Nodes) -> bytes:
     """A group as a whole is allowed when all its used nodes are in just this group."""
-    ids, found = sorted(nodes), bytearray(allowed)
+    ids, permitted = sorted(nodes), bytearray(allowed)
     for group in groups:
         members = [nodes[ids[i]] for i in bits(group)]
-        found[group] = all(
+        permitted[group] = all(
             not node.assignments or families.positions(ids, node.group or 0) == group for node in members
         )
-    return bytes(found)
+    return bytes(permitted)
 
 
 def best_hint(nodes: Nodes, family: Family | None, including: int = 0) -> Hint | None:
@@ -166,19 +166,19 @@ def collides(nodes: Nodes, where: int) -> bool:
 
 def taken(nodes: Nodes, where: int, resource: str, size: int) -> dict[int, MemoryNode]:
     """The nodes with one assignment more over `where`, filled from the lowest up."""
-    found, group = dict(nodes), where if where.bit_count() > 1 else 0
+    after, group = dict(nodes), where if where.bit_count() > 1 else 0
     for i in bits(where):
         node = nodes[i]
         here = min(node.free.get(resource, 0), size)
         size -= here
         free = {**node.free, resource: node.free[resource] - here} if here else node.free
-        found[i] = replace(node, free=free, group=group, assignments=node.assignments + 1)
-    return found
+        after[i] = replace(node, free=free, group=group, assignments=node.assignments + 1)
+    return after
 
 
 def given_back(nodes: Nodes, block: MemoryBlock) -> dict[int, MemoryNode]:
     """The nodes with one assignment less; what is gone from the machine is no error."""
-    found, size, resource = dict(nodes), block.size, block.resource
+    after, size, resource = dict(nodes), block.size, block.resource
     for i in block.nodes:
         if node := nodes.get(i):
             here = min(node.reserved(resource), size)
@@ -186,5 +186,5 @@ def given_back(nodes: Nodes, block: MemoryBlock) -> dict[int, MemoryNode]:
             free = {**node.free, resource: node.free[resource] + here} if here else node.free
             assignments = max(node.assignments - 1, 0)
             group = node.group if assignments else 0
-            found[i] = replace(node, free=free, group=group, assignments=assignments)
-    return found
+            after[i] = replace(node, free=free, group=group, assignments=assignments)
+    return after

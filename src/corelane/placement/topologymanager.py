@@ -41,17 +41,17 @@ def merge(
         return NUMAAffinity(None, True, True)
     provided = [_family(hints, nodes) for hints in providers]
     if policy == "single-numa-node":
-        provided = [_single(one) for one in provided]
+        provided = [_single(provider) for provider in provided]
         distances = None
     return judge(_best(provided, nodes, distances), nodes, policy)
 
 
 def judge(best: Hint, nodes: int, policy: Policy) -> NUMAAffinity:
     """Return the affinity that a policy makes of the best hint."""
-    found = nodes if best.nodes is None else best.nodes
-    if policy == "single-numa-node" and found == nodes:
+    chosen = nodes if best.nodes is None else best.nodes
+    if policy == "single-numa-node" and chosen == nodes:
         return NUMAAffinity(None, best.preferred, best.preferred)
-    return NUMAAffinity(found, best.preferred, best.preferred or policy == "best-effort")
+    return NUMAAffinity(chosen, best.preferred, best.preferred or policy == "best-effort")
 
 
 def is_single(hint: Hint) -> bool:
@@ -95,14 +95,14 @@ def _single(provided: Family) -> Family:
 
 
 def _best(provided: Sequence[Family], nodes: int, distances: Distances | None) -> Hint:
-    if not all(1 in one.sets for one in provided):
+    if not all(1 in provider.sets for provider in provided):
         return Hint(None, False)
     ids = list(bits(nodes))
     order = _Order(ids, distances)
     chosen = order.first(_agreed(provided, len(ids)), range(1, len(ids) + 1))
     preferred = chosen is not None
     if chosen is None:
-        chosen = order.first_overlap(provided, max(one.narrowest for one in provided))
+        chosen = order.first_overlap(provided, max(provider.narrowest for provider in provided))
     if chosen is None:
         return Hint(None, False)
     return Hint(sum(1 << ids[i] for i in bits(chosen)), preferred)
@@ -110,9 +110,9 @@ def _best(provided: Sequence[Family], nodes: int, distances: Distances | None) -
 
 def _agreed(provided: Sequence[Family], count: int) -> bytes:
     """The sets on which all providers agree as preferred: the very same one, wherever they care."""
-    if caring := [one.preferred for one in provided if not one.anywhere]:
+    if caring := [provider.preferred for provider in provided if not provider.anywhere]:
         return families.both(*caring)
-    agreed = bytearray(families.either(bytes(1 << count), *(one.preferred for one in provided)))
+    agreed = bytearray(families.either(bytes(1 << count), *(provider.preferred for provider in provided)))
     agreed[-1] = 1
     return bytes(agreed)
 
@@ -142,7 +142,7 @@ class _Order:
 
     def first_overlap(self, provided: Sequence[Family], size: int) -> int | None:
         """The best overlap: of the size size, else the largest that is smaller, else the smallest."""
-        limiting = [one.sets for one in provided if one.sets.find(1) != len(one.sets) - 1]
+        limiting = [provider.sets for provider in provided if provider.sets.find(1) != len(provider.sets) - 1]
         if not limiting:
             return len(families.sizes(self.count)) - 1
         obvious = self.first(_obvious(limiting), [size])

@@ -85,12 +85,14 @@ def _take(
         raise NotSatisfied(_MANY, "cpus")
     if request.as_proposed:
         others, request = _fall_back(cores, free, n, request, others)
-    taken, wanted = 0, preferred & free
-    if wanted:
-        taken = _pick(topology, wanted, min(n, wanted.bit_count()), request, others, exact=exact)
+    taken, preferred_free = 0, preferred & free
+    if preferred_free:
+        taken = _pick(
+            topology, preferred_free, min(n, preferred_free.bit_count()), request, others, exact=exact
+        )
         n -= taken.bit_count()
     if n > 0:
-        taken |= _pick(topology, free & ~wanted, n, request, others, exact=exact)
+        taken |= _pick(topology, free & ~preferred_free, n, request, others, exact=exact)
     if request.required and not _is_satisfied(cores, taken, request.bind):
         raise NotSatisfied(f"{_REQUIRED}{request.bind}", "bind")
     return taken

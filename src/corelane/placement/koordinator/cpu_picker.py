@@ -202,11 +202,11 @@ class _Accumulator:
             self.shut_nodes = self.nodes_of(others.nodes)
 
     def nodes_of(self, cpus: int) -> int:
-        found = 0
+        nodes = 0
         for cell in self.cores.nodes:
             if cell.node & cpus:
-                found |= cell.node
-        return found
+                nodes |= cell.node
+        return nodes
 
     def claim(self, cpus: int) -> None:
         """Take these CPUs; if the pod is exclusive, their units are shut at once."""
@@ -256,22 +256,22 @@ class _Accumulator:
     def best_node(self, offered: int, counted: int, free: int) -> int:
         """The first node that offers enough: by what counts in it, then by the free CPUs of its socket."""
         best: tuple[int, int] | None = None
-        found, direction = 0, self.direction
+        chosen, direction = 0, self.direction
         for _, node, socket in self.cores.nodes:
             if (offered & node).bit_count() >= self.need:
                 rank = (counted & node).bit_count() * direction, (free & socket).bit_count() * direction
                 if best is None or rank < best:
-                    best, found = rank, node
-        return found
+                    best, chosen = rank, node
+        return chosen
 
     def socket_for(self, offered: int) -> int:
         best: int | None = None
-        found = 0
+        chosen = 0
         for socket in self.cores.sockets:
             count = (offered & socket).bit_count()
             if count >= self.need and (best is None or count * self.direction < best):
-                best, found = count * self.direction, socket
-        return found
+                best, chosen = count * self.direction, socket
+        return chosen
 
     def front(self, full: int, n: int) -> int:
         """The first n CPUs of these full cores, cores with the fewest references first."""
@@ -311,10 +311,10 @@ class _Accumulator:
         """On every core the one of these CPUs with the fewest references."""
         if not self.references:
             return self.cores.one_of_each(cpus)
-        found = 0
+        taken = 0
         for equal in self.by_own_references(cpus):
-            found |= self.cores.one_of_each(equal & ~self.cores.threads_of(self.cores.cores_of(found)))
-        return found
+            taken |= self.cores.one_of_each(equal & ~self.cores.threads_of(self.cores.cores_of(taken)))
+        return taken
 
     def by_own_references(self, cpus: int) -> Iterator[int]:
         """These CPUs by their number of references, fewest first."""

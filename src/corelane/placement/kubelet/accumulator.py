@@ -184,20 +184,20 @@ class Accumulator:
         size, full = len(offsets) + 1, leads & self.free
         for offset in offsets:
             full &= self.free >> offset
-        count, found = self.need // size, full.bit_count()
-        if found > count:
-            full, found = _first(full, count, self.places()), count
+        count, available = self.need // size, full.bit_count()
+        if available > count:
+            full, available = _first(full, count, self.places()), count
         cpus = full
         for offset in offsets:
             cpus |= full << offset
-        self.claim(cpus, found * size)
+        self.claim(cpus, available * size)
 
     def cores_of_size(self, full: int, size: int) -> None:
-        count, found = self.need // size, full.bit_count()
-        if found > count:
-            full, found = lowest(full, count), count
-        if found > 0:
-            self.claim(self.topology.threads_of(full), found * size)
+        count, available = self.need // size, full.bit_count()
+        if available > count:
+            full, available = lowest(full, count), count
+        if available > 0:
+            self.claim(self.topology.threads_of(full), available * size)
 
     def cores_of_any_size(self, full: int) -> None:
         while full:
@@ -219,9 +219,9 @@ class Accumulator:
 
     def threads_of_cores(self, some: int, size: int, free: int) -> None:
         """Claim the free threads, `size` each, of the lowest cores; of the last perhaps only some."""
-        count, found = self.need // size, some.bit_count()
-        if found <= count:
-            self.claim(self.topology.threads_of(some) & free, found * size)
+        count, available = self.need // size, some.bit_count()
+        if available <= count:
+            self.claim(self.topology.threads_of(some) & free, available * size)
             return
         whole = lowest(some, count)
         cpus = self.topology.threads_of(whole) & free

@@ -204,9 +204,9 @@ class _Packer(NamedTuple):
 
     def __call__(self, cpus: int, n: int, node: int = 0) -> int:
         topology, spread, sizes, rounds, reporter = self
-        known = node if node in topology.undivided else 0
+        undivided = node if node in topology.undivided else 0
         return pack(
-            topology, cpus, n, spread=spread, sizes=sizes, rounds=rounds, node=known, reporter=reporter
+            topology, cpus, n, spread=spread, sizes=sizes, rounds=rounds, node=undivided, reporter=reporter
         )
 
     def undistributed(self, cpus: int, n: int) -> int:

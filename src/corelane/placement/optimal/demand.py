@@ -130,10 +130,10 @@ def _cores(topology: Topology, domains: Iterable[int]) -> Iterator[int]:
             left ^= core
 
 
-def _distances(ids: Sequence[int], known: Mapping[int, Mapping[int, int]]) -> tuple[tuple[int, ...], ...]:
+def _distances(ids: Sequence[int], distances: Mapping[int, Mapping[int, int]]) -> tuple[tuple[int, ...], ...]:
     def one(a: int, b: int) -> int:
         far = LOCAL_DISTANCE if a == b else REMOTE_DISTANCE
-        return max(known.get(a, {}).get(b, far), known.get(b, {}).get(a, far))
+        return max(distances.get(a, {}).get(b, far), distances.get(b, {}).get(a, far))
 
     return tuple(tuple(one(a, b) for b in ids) for a in ids)
 
@@ -321,10 +321,12 @@ def requirements(shape: Shape, demand: Demand, occupancy: Occupancy) -> Iterator
         level = demand.exclusive.level
         barred = shape.touched(level, occupancy.bound & shape.all)
         yield HardRequirement("exclusive", Reason(Code.RULE_EXCLUSIVE, (level,)), barred)
-    for one in demand.pod_affinity:
-        if one.required:
-            touched = shape.touched(one.level, one.cpus & shape.all)
-            yield HardRequirement("affinity", one.rule, touched if one.avoid else shape.all & ~touched)
+    for affinity in demand.pod_affinity:
+        if affinity.required:
+            touched = shape.touched(affinity.level, affinity.cpus & shape.all)
+            yield HardRequirement(
+                "affinity", affinity.rule, touched if affinity.avoid else shape.all & ~touched
+            )
 
 
 def preferences(
@@ -345,12 +347,12 @@ def preferences(
         same = (occupancy.same_core | occupancy.same_numa) & nodes
         yield Preference(TopologyLevel.NUMA, nodes, weights.exclusive)
         yield Preference(TopologyLevel.CORE, shape.cores_of(same), weights.fallback)
-    for one in demand.pod_affinity:
-        cpus = one.cpus & everything
-        if not one.required and (one.avoid or cpus):
-            theirs = _units(shape, one.level, cpus)
-            against = theirs if one.avoid else _units(shape, one.level, everything) & ~theirs
-            yield Preference(one.level, against, weights.affinity)
+    for affinity in demand.pod_affinity:
+        cpus = affinity.cpus & everything
+        if not affinity.required and (affinity.avoid or cpus):
+            theirs = _units(shape, affinity.level, cpus)
+            against = theirs if affinity.avoid else _units(shape, affinity.level, everything) & ~theirs
+            yield Preference(affinity.level, against, weights.affinity)
 
 
 def _units(shape: Shape, level: TopologyLevel, cpus: int) -> int:

@@ -81,7 +81,7 @@ class Combined:
         self.problem, self.span, self.aim = problem, span, aim
         self.fillings = self._fillings(aim.useful(problem, span.nodes, caps), budget)
         inside = [problem.shape.inside[node] for node in span.nodes]
-        later = most_from([problem.caps[one.start : one.stop] for one in inside], (), aim.domains)
+        later = most_from([problem.caps[inner.start : inner.stop] for inner in inside], (), aim.domains)
         self.layers: list[Layer] = [{0: 0}]
         for i in reversed(range(len(span.nodes))):
             self.layers.append(self._extend(i, later[i], budget))

@@ -187,19 +187,17 @@ class DomainTable:
 
     def row(self, cpus: int) -> Row:
         """Return the cost of so many CPUs, at most `most`; empty where the rules allow it in no way."""
-        found = self.rows[cpus]
-        if found is None:
-            found = self.rows[cpus] = tuple(
-                [(cpus << BITS | broken, cost) for broken, cost in self._row(cpus)]
-            )
-        return found
+        row = self.rows[cpus]
+        if row is None:
+            row = self.rows[cpus] = tuple([(cpus << BITS | broken, cost) for broken, cost in self._row(cpus)])
+        return row
 
     def ways(self, taken: int) -> tuple[tuple[Part, ...], ...]:
         """From which kinds the CPUs of an entry come; equally good ways differ in ids only."""
-        found = self._ways.get(taken)
-        if found is None:
-            found = self._ways[taken] = tuple(self._split_up(0, taken >> BITS, taken & MASK))
-        return found
+        ways = self._ways.get(taken)
+        if ways is None:
+            ways = self._ways[taken] = tuple(self._split_up(0, taken >> BITS, taken & MASK))
+        return ways
 
     def loss(self, broken: int) -> int:
         """By how much the room left in the domain shrinks."""
@@ -229,14 +227,14 @@ class DomainTable:
     def _compared(self, kind: int, cpus: int) -> tuple[int, int] | None:
         score, breaks = -1, 0
         for _, rest, portion in self._splits(kind, cpus):
-            found = self._cheapest(kind + 1, rest)
-            if found is None:
+            cheapest = self._cheapest(kind + 1, rest)
+            if cheapest is None:
                 continue
-            total = portion.score + found[0]
+            total = portion.score + cheapest[0]
             if score < 0 or total < score:
                 score, breaks = total, 0
             if total == score:
-                breaks |= found[1] << portion.broken
+                breaks |= cheapest[1] << portion.broken
         return None if score < 0 else (score, breaks)
 
     def _splits(self, kind: int, cpus: int) -> Iterator[tuple[int, int, Portion]]:

@@ -178,10 +178,10 @@ def _stages(problem: PlacementProblem) -> Iterator[Stage]:
 
     n = demand.cpus
     yield "cpus", Reason(Code.TOO_FEW_CPUS, (n, usable.bit_count())), stage(plain)
-    for one in requirements(shape, demand, others):
-        usable &= ~one.barred
-        values = one.rule, n, usable.bit_count(), problem.free & one.barred
-        yield one.requirement, Reason(Code.TOO_FEW_CPUS_LEFT, values), stage(plain)
+    for requirement in requirements(shape, demand, others):
+        usable &= ~requirement.barred
+        values = requirement.rule, n, usable.bit_count(), problem.free & requirement.barred
+        yield requirement.requirement, Reason(Code.TOO_FEW_CPUS_LEFT, values), stage(plain)
     plain = replace(plain, bind_required=demand.bind_required)
     yield "bind", _bind(problem, usable), stage(plain)
     plain = replace(plain, numa=demand.numa)
@@ -190,9 +190,9 @@ def _stages(problem: PlacementProblem) -> Iterator[Stage]:
     yield "numa", Reason(Code.TOO_FEW_CPUS_ON_NUMA_NODES, on_nodes), stage(plain)
     plain = replace(plain, numa_exclusive=demand.numa_exclusive)
     yield "numa-exclusive", Reason(Code.NUMA_EXCLUSIVE_UNMET), stage(plain)
-    each = ((one, replace(demand, resources=(one,))) for one in demand.resources)
-    lacking = [one for one, part in each if not possible(stage(part))] or demand.resources
-    names = tuple(one.name for one in lacking)
+    each = ((resource, replace(demand, resources=(resource,))) for resource in demand.resources)
+    lacking = [resource for resource, part in each if not possible(stage(part))] or demand.resources
+    names = tuple(resource.name for resource in lacking)
     yield "resources", Reason(Code.RESOURCES_NOT_LOCAL, (demand.numa, names)), stage(demand)
 
 
@@ -233,10 +233,14 @@ def _softened(demand: Demand) -> Iterator[tuple[Reason, Demand]]:
     if demand.exclusive is not None and demand.exclusive.required:
         level = demand.exclusive.level
         yield Reason(Code.RULE_EXCLUSIVE, (level,)), replace(demand, exclusive=Exclusivity(level))
-    for i, one in enumerate(demand.pod_affinity):
-        if one.required:
-            terms = (*demand.pod_affinity[:i], replace(one, required=False), *demand.pod_affinity[i + 1 :])
-            yield one.rule, replace(demand, pod_affinity=terms)
+    for i, affinity in enumerate(demand.pod_affinity):
+        if affinity.required:
+            terms = (
+                *demand.pod_affinity[:i],
+                replace(affinity, required=False),
+                *demand.pod_affinity[i + 1 :],
+            )
+            yield affinity.rule, replace(demand, pod_affinity=terms)
     if demand.bind_required:
         policy = demand.bind or BindPolicy.FULL_PCPUS
         yield Reason(Code.RULE_BIND_POLICY, (policy,)), replace(demand, bind_required=False)
@@ -261,7 +265,7 @@ def _smallest(problem: PlacementProblem) -> tuple[int, ...]:
     holders = problem.occupancy.holders
     order = sorted(range(len(holders)), key=lambda i: (holders[i].bit_count(), i))
     pairs = sorted(combinations(order, 2), key=lambda pair: sum(holders[i].bit_count() for i in pair))
-    sets: Iterable[tuple[int, ...]] = chain(((one,) for one in order), pairs)
+    sets: Iterable[tuple[int, ...]] = chain(((holder,) for holder in order), pairs)
     return next((one for one in islice(sets, _TRIES) if _fits_without(problem, one)), ())
 
 
@@ -285,7 +289,7 @@ def _fits_without(problem: PlacementProblem, gone: tuple[int, ...]) -> bool:
         tuple(holder for i, holder in enumerate(others.holders) if i not in gone),
         others.same_core & ~cpus,
         others.same_numa & ~cpus,
-        tuple(AntiAffinity(one.level, one.cpus & ~cpus) for one in others.anti_affinity),
+        tuple(AntiAffinity(affinity.level, affinity.cpus & ~cpus) for affinity in others.anti_affinity),
     )
     pod_affinity = tuple(replace(one, cpus=one.cpus & ~cpus) for one in demand.pod_affinity)
     asked = replace(demand, pod_affinity=pod_affinity)

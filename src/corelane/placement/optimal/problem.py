@@ -88,7 +88,9 @@ def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Oc
     plain = demand.plain
     rules_ = _rules(demand, plain)
     against = (
-        [] if plain else [one for one in preferences(shape, demand, occupancy, rules_.layout) if one.against]
+        []
+        if plain
+        else [each for each in preferences(shape, demand, occupancy, rules_.layout) if each.against]
     )
     on_cores = (
         [preference for preference in against if preference.level is TopologyLevel.CORE]
@@ -199,7 +201,7 @@ def _rules(demand: Demand, plain: bool) -> Rules:
     else:
         preferred = demand.exclusive is not None and not demand.exclusive.required
         exclusive = preferred or demand.exclusive_policy is not ExclusivePolicy.NONE
-        affinity = any(not one.required for one in demand.pod_affinity) if demand.pod_affinity else False
+        affinity = any(not each.required for each in demand.pod_affinity) if demand.pod_affinity else False
     return rules(demand.spread, demand.bind_required, demand.sizes, exclusive, affinity, demand.steered)
 
 

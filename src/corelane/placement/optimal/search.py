@@ -56,20 +56,20 @@ def place(
 
 def answer(problem: PlacementProblem, budget: int) -> Placement | None:
     """The best placement within so many steps; None when nothing fits."""
-    found = in_one_domain(problem) or search(problem, Budget(budget))
-    if found is None:
+    choice = in_one_domain(problem) or search(problem, Budget(budget))
+    if choice is None:
         return None
-    terms = _values(problem, found)
-    if found.proven:
-        return Placement(found.cpus, terms)
-    term, bound = _unproven(problem, found, dict(terms))
-    return Placement(found.cpus, terms, False, term, bound)
+    terms = _values(problem, choice)
+    if choice.proven:
+        return Placement(choice.cpus, terms)
+    term, bound = _unproven(problem, choice, dict(terms))
+    return Placement(choice.cpus, terms, False, term, bound)
 
 
-def _values(problem: PlacementProblem, found: Choice) -> Values:
+def _values(problem: PlacementProblem, choice: Choice) -> Values:
     """The terms of what was found, from its rank and score."""
-    *shared, strategy, shape = problem.rules.layout.unpack(found.score)
-    values = [*found.rank, *shared]
+    *shared, strategy, shape = problem.rules.layout.unpack(choice.score)
+    values = [*choice.rank, *shared]
     if problem.demand.strategy is not NUMAStrategy.DISTRIBUTE_EVENLY:
         del values[0]
     if problem.rules.layout.strategy:
@@ -96,9 +96,9 @@ def _room_before(problem: PlacementProblem) -> int:
     return sum(map(room, problem.whole)) + sum(map(room, problem.node_whole))
 
 
-def _unproven(problem: PlacementProblem, found: Choice, terms: dict[str, int]) -> tuple[str, int | None]:
+def _unproven(problem: PlacementProblem, choice: Choice, terms: dict[str, int]) -> tuple[str, int | None]:
     """The first term that may not be the best possible, and what it cannot beat."""
-    bounds = {"l3-domains": found.fewest, "bind": _always_broken(problem), "room": _room_before(problem)}
+    bounds = {"l3-domains": choice.fewest, "bind": _always_broken(problem), "room": _room_before(problem)}
     bounds |= {"allocated": _squares(problem), "balance": 0}
     for name, value in terms.items():
         if name in ("uneven", "numa-nodes", "elsewhere", "distance"):
@@ -215,14 +215,14 @@ def _least_broken(problem: PlacementProblem, span: Span, domains: int, unbroken:
 
 def _best(filled: Iterable[Alone | Combined]) -> tuple[int, int] | None:
     """The lowest score, and the lowest CPUs that reach it."""
-    some = [one for one in filled if one.score is not None]
+    some = [filling for filling in filled if filling.score is not None]
     if not some:
         return None
-    score = min(one.score for one in some if one.score is not None)
+    score = min(filling.score for filling in some if filling.score is not None)
     cpus = 0
-    for one in some:
-        if one.score == score:
-            mask = one.lowest()
+    for filling in some:
+        if filling.score == score:
+            mask = filling.lowest()
             cpus = lower(cpus, mask) if cpus else mask
     return score, cpus
 
@@ -287,15 +287,15 @@ def _best_without(problem: PlacementProblem, units: Iterable[int], budget: int) 
         rest = assemble(
             problem.shape, problem.demand, problem.free, problem.usable & ~unit, problem.occupancy
         )
-        found = answer(rest, budget)
-        if found is not None and (best is None or _better(found, best)):
-            best = Alternative(found.cpus, found.terms)
+        answered = answer(rest, budget)
+        if answered is not None and (best is None or _better(answered, best)):
+            best = Alternative(answered.cpus, answered.terms)
     return best
 
 
-def _better(one: Placement, other: Alternative) -> bool:
-    first, second = sort_key(one.terms), sort_key(other.terms)
-    return first < second or (first == second and lower(one.cpus, other.cpus) == one.cpus)
+def _better(placement: Placement, other: Alternative) -> bool:
+    first, second = sort_key(placement.terms), sort_key(other.terms)
+    return first < second or (first == second and lower(placement.cpus, other.cpus) == placement.cpus)
 
 
 def _terms(placement: Placement, second: Alternative | None) -> Iterator[Reason]:
@@ -335,9 +335,9 @@ def _unmet_preferences(problem: PlacementProblem, placement: Placement) -> Itera
         yield _broken(problem, placement.cpus)
     if demand.exclusive_policy and values["exclusive"]:
         yield _not_kept(problem, values)
-    for one in demand.pod_affinity:
-        if not one.avoid and not one.required and not one.cpus & problem.shape.all:
-            yield Reason(Code.AFFINITY_SELECTS_NOTHING, (one.name or "the selector",))
+    for affinity in demand.pod_affinity:
+        if not affinity.avoid and not affinity.required and not affinity.cpus & problem.shape.all:
+            yield Reason(Code.AFFINITY_SELECTS_NOTHING, (affinity.name or "the selector",))
 
 
 def _broken(problem: PlacementProblem, cpus: int) -> Reason:
@@ -368,8 +368,8 @@ def evaluate(shape: Shape, demand: Demand, free: int, cpus: int, occupancy: Occu
             "uneven": _uneven(problem, [(shape.nodes[i] & cpus).bit_count() for i in nodes]),
             "numa-nodes": len(nodes),
             "elsewhere": sum(
-                sum(one.free.get(shape.node_ids[i], 0) for i in nodes) < one.wanted
-                for one in demand.resources
+                sum(resource.free.get(shape.node_ids[i], 0) for i in nodes) < resource.wanted
+                for resource in demand.resources
             ),
             "distance": shape.farthest(nodes),
             "l3-domains": sum(1 for domain in shape.domains if domain & cpus),
@@ -410,10 +410,10 @@ def _cores_broken(shape: Shape, demand: Demand, cpus: int) -> int:
 def _shared(problem: PlacementProblem, cpus: int) -> dict[str, int]:
     """Term 7: per preference the touched units that are against it."""
     layout = problem.rules.layout
-    found = {"exclusive": 0, "fallback": 0, "affinity": 0}
+    values = {"exclusive": 0, "fallback": 0, "affinity": 0}
     for preference in preferences(problem.shape, problem.demand, problem.occupancy, layout):
         units = problem.shape.units(preference.level)
         against = sum(1 for unit in units if unit & cpus and unit & preference.against)
-        name = next(name for name in found if getattr(layout, name) == preference.weight)
-        found[name] += against
-    return found
+        name = next(name for name in values if getattr(layout, name) == preference.weight)
+        values[name] += against
+    return values

@@ -90,9 +90,9 @@ def _needed_when_empty(problem: PlacementProblem) -> int:
     demand, ids = problem.demand, problem.shape.node_ids
     count = len(ids)
     need = fewest([node.bit_count() for node in problem.shape.nodes], demand.cpus, count)
-    for one in demand.resources:
-        capacity = one.free if one.capacity is None else one.capacity
-        need = max(need, fewest([capacity.get(node, 0) for node in ids], one.wanted, count))
+    for resource in demand.resources:
+        capacity = resource.free if resource.capacity is None else resource.capacity
+        need = max(need, fewest([capacity.get(node, 0) for node in ids], resource.wanted, count))
     return need
 
 
@@ -186,7 +186,7 @@ def _of_size(problem: PlacementProblem, count: int) -> Iterator[tuple[Rank, Span
     for nodes in combinations(_allowed(problem, count), count):
         if sum(problem.node_caps[i] for i in nodes) < n:
             continue
-        elsewhere = sum(_lacks(problem, nodes, one) for one in problem.demand.resources)
+        elsewhere = sum(_lacks(problem, nodes, resource) for resource in problem.demand.resources)
         if elsewhere and strict:
             continue
         for uneven, low, high in _windows(problem, nodes):
@@ -224,7 +224,7 @@ def _reached(problem: PlacementProblem, nodes: Sequence[int], low: int, high: in
 def node_reach(problem: PlacementProblem, node: int) -> int:
     """The set of numbers of CPUs that a node can give."""
     domains = map(problem.table, problem.shape.inside[node])
-    return reduce(added, (sum(1 << c for c in range(one.most + 1) if one.row(c)) for one in domains), 1)
+    return reduce(added, (sum(1 << c for c in range(each.most + 1) if each.row(c)) for each in domains), 1)
 
 
 def added(a: int, b: int) -> int:
