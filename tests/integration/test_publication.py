@@ -8,6 +8,7 @@ import pytest
 
 from corelane.agent.allocation.instructions import Annotate, PublishCondition, PublishEvent
 from corelane.agent.publication.publisher import Publisher
+from corelane.agent.publication.topology_writer import TopologyWriter
 from corelane.agent.publication.write_queue import PublicationReporter
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
@@ -70,10 +71,12 @@ def publish(kubeconfig, body):
     async def main():
         client, reporter = KubeClient.connect(kubeconfig), Reporter()
         publisher = Publisher(client, NODE, reporter, SetClocks(1_800_000_000.0))
+        topologies = TopologyWriter(client, NODE, publisher, reporter)
         tasks = [asyncio.create_task(queue.run()) for queue in publisher.queues]
         pods = await client.list(Pod, field_selector=f"spec.nodeName={NODE}")
         try:
-            await body(publisher, list(pods.items))
+            await body(publisher, topologies, list(pods.items))
+            topologies.flush()
             await asyncio.wait_for(publisher.idle(), 60)
         finally:
             for task in tasks:
@@ -93,7 +96,7 @@ def read(kubectl, *what):
 
 
 def test_every_write_passes_with_the_agents_role(kubectl, agent):
-    async def body(publisher, pods):
+    async def body(publisher, topologies, pods):
         (pod,) = pods
         publisher.publish(pod, PublishCondition(pod.metadata.uid, True, "CPUsConfirmed"), MACHINE)
         publisher.publish(pod, Annotate(pod.metadata.uid, {"app": CPUSet([1])}), MACHINE)
@@ -101,7 +104,7 @@ def test_every_write_passes_with_the_agents_role(kubectl, agent):
         publisher.event(None, "ModeChanged", "mode owner", warning=False)
         publisher.kubelet_cpusets(pods, {pod.metadata.uid: {"app": CPUSet([2])}})
         publisher.ledger_condition("No space left on device", 0.0)
-        publisher.topology(topology)
+        topologies.write(topology)
 
     before = read(kubectl, "pod", "pinned")["status"]
     assert publish(agent, body).failures == []
@@ -145,10 +148,11 @@ def test_zones_of_another_exporter_stay_and_come_back_with_its_end(kubectl, agen
         "apply", "--server-side", "--field-manager=nfd-topology-updater", "-f", "-", stdin=json.dumps(foreign)
     )
 
-    async def twice(publisher, _pods):
-        publisher.topology(topology)
+    async def twice(publisher, topologies, _pods):
+        topologies.write(topology)
+        topologies.flush()
         await publisher.idle()
-        publisher.topology(lambda: topology(reserved_count=2))
+        topologies.write(lambda: topology(reserved_count=2))
 
     reporter = publish(agent, twice)
     assert (reporter.failures, reporter.owners) == ([], ["nfd-topology-updater"])
