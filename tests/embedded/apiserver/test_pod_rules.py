@@ -26,6 +26,18 @@ METADATA = [
         "ownerReferences.name: Invalid",
         "ownerReferences.uid: Invalid",
     ),
+    (
+        {
+            "metadata": {
+                "ownerReferences": [
+                    {"apiVersion": "v1", "kind": "A", "name": "e", "uid": "u", "controller": True},
+                    {"apiVersion": "v1", "kind": "B", "name": "f", "uid": "w", "controller": True},
+                ]
+            }
+        },
+        "ownerReferences: Invalid",
+    ),
+    ({"metadata": {"finalizers": ["orphan", "foregroundDeletion"]}}, "finalizers: Invalid"),
 ]
 
 SPEC = [
