@@ -276,8 +276,7 @@ def test_any_settings_keep_exclusive_cpus_and_the_invariants(configs) -> None:
 def test_a_directory_in_place_of_the_settings_is_renamed(tmp_path) -> None:
     path = tmp_path / "settings.json"
     path.mkdir()
-    saved, fault = saved_state.recover_settings(path)
-    assert saved == NOTHING_SAVED
-    assert f"renamed to {tmp_path / 'settings.json.damaged-1'}" in fault
-    saved_state.save_settings(path, SavedSettings("pools", {}, {}))
+    files = saved_state.StateFiles(tmp_path, POOLS, MACHINE, AgentReporter())
+    assert f"renamed to {tmp_path / 'settings.json.damaged-1'}" in files.settings_fault
+    asyncio.run(files.save_settings())
     assert saved_state.load_settings(path) == (SavedSettings("pools", {}, {}), "")

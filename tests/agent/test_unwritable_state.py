@@ -145,6 +145,7 @@ async def test_a_disk_that_does_not_answer_at_the_start_holds_up_moves_alone(lab
     try:
         async with lab.working() as agent:
             assert "has not ended" in await ledger_condition(lab, "False")
+            assert any("has not ended" in line for line in lab.reporter.lines)
             assert "LedgerUnwritable" in [reason for reason, _ in await events(lab.client, "here")]
             await lab.until(lambda: agent.lease.held and agent.status()["ledger"]["held"])
             assert len(lab.cpus(server)) == 8

@@ -364,6 +364,8 @@ class NodeAgent:
         if fault == self.ledger_fault:
             return
         worked, self.ledger_fault, self.ledger_fault_since = not self.ledger_fault, fault, self.clocks.wall()
+        if fault:
+            self.files.report_fault(fault)
         if worked or not fault:
             reason = "LedgerUnwritable" if fault else "LedgerWritable"
             text = text or "ledger can be written again"

@@ -35,7 +35,7 @@ class AgentReporter(AllocationReporter, PublicationReporter):
         """A ledger entry does not fit the machine or the settings any more."""
 
     def checkpoint_failed(self, path: str, why: str) -> None:
-        """The ledger could not be written; no instruction is carried out until it is."""
+        """The ledger or the settings could not be written, for another reason than before; it is retried."""
 
     def mode_changed(self, mode: Mode) -> None:
         """The agent may write other things than before; beside a kubelet only."""

@@ -195,15 +195,6 @@ def load_settings(path: Path) -> tuple[SavedSettings, str]:
         return NOTHING_SAVED, f"{path}: invalid settings file ({error}), read again from the Node"
 
 
-def recover_settings(path: Path) -> tuple[SavedSettings, str]:
-    """As `load_settings`, for an agent that starts: a directory is renamed, so that settings can be saved."""
-    try:
-        return load_settings(path)
-    except IsADirectoryError:
-        renamed = _rename_damaged(path)
-        return NOTHING_SAVED, f"{path}: a directory, renamed to {renamed}, settings read again from the Node"
-
-
 def save_settings(path: Path, settings: SavedSettings, *, durable: bool = True) -> None:
     """Replace the settings file; `durable` as of `files.write_atomic`. Raises OSError."""
     text = msgspec.json.format(msgspec.json.encode(settings), indent=2)
@@ -295,7 +286,12 @@ class StateFiles:
 
     def read(self) -> None:
         """Read both files, before anything was saved. Raises OSError, NodeConfigError."""
-        saved, self.settings_fault = recover_settings(self._settings_path)
+        path = self._settings_path
+        try:
+            saved, self.settings_fault = load_settings(path)
+        except IsADirectoryError:
+            what = f"a directory, renamed to {_rename_damaged(path)}, settings read again from the Node"
+            saved, self.settings_fault = NOTHING_SAVED, f"{path}: {what}"
         self._keeps_settings = saved.version != NOTHING_SAVED.version
         self._retry_settings_at = 0.0
         self._policy_before = saved.policy
@@ -316,7 +312,6 @@ class StateFiles:
             text = f"{damage}; file renamed to {backup} (corrupt), ledger rebuilt from the running containers"
             yield PublishEvent("", "LedgerDamaged", text, True)
         if self._loaded.foreign:
-            self._reporter.checkpoint_failed(str(self._ledger_path), self._loaded.foreign)
             yield PublishEvent("", "LedgerUnwritable", f"{self._ledger_path}: {self._loaded.foreign}", True)
         for problem in self._loaded.problems:
             self._reporter.ledger_changed(problem)
@@ -336,9 +331,13 @@ class StateFiles:
             else:
                 self._changed_file.save(ledger)
         except OSError as error:
-            self._reporter.checkpoint_failed(str(self._ledger_path), str(error))
             return f"{self._ledger_path}: {error.strerror or error}"
         return ""
+
+    def report_fault(self, fault: str) -> None:
+        """Report why the ledger cannot be written, for another reason than before."""
+        path = str(self._ledger_path)
+        self._reporter.checkpoint_failed(path, fault.removeprefix(f"{path}: "))
 
     async def save_settings(self) -> None:
         """Save the settings in effect; where that fails, the next call after some seconds tries again."""

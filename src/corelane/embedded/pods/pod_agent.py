@@ -361,6 +361,8 @@ class Agent:
         text = f"ledger cannot be written: {fault}; no pod is started, moved or stopped until it can be"
         if not self._heartbeat.set_disk_fault(text if fault else ""):
             return
+        if fault:
+            self._files.report_fault(fault)
         self._publication.publisher.node_queue.put("status of the node", self._heartbeat.post, "status")
         reason = "LedgerUnwritable" if fault else "LedgerWritable"
         text = text if fault else "ledger can be written again"
