@@ -258,10 +258,6 @@ _BATCH_KINDS: Final = """
 """
 
 
-def _templates(kind: str, group: str, each: tuple[Path, ...], pod: Path) -> CustomResource:
-    return CustomResource(kind, group, pod=pod, each=each, batch=kind in _BATCH_KINDS.split())
-
-
 TABLE: Final = (
     _prometheus("Prometheus", "prometheus"),
     _prometheus("PrometheusAgent", "prometheus"),
@@ -287,7 +283,10 @@ TABLE: Final = (
         each=(("spec", "install", "spec", "deployments", _EACH),),
         whole=True,
     ),
-    *(_templates(*row) for row in _TEMPLATES),
+    *(
+        CustomResource(kind, group, pod=pod, each=each, batch=kind in _BATCH_KINDS.split())
+        for kind, group, each, pod in _TEMPLATES
+    ),
     *(
         CustomResource(
             kind,

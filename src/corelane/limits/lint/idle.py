@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Final
 
-from corelane.limits.lint.located import Located, at, items, text
+from corelane.limits.lint.located import Located, at, command_line, items, text
 
 _ENTRYPOINT: Final = re.compile(r"(?:docker-)?entrypoint(?:\.sh)?")
 _HANDS_OVER: Final = re.compile(r"(?s)(.*?)\bexec\s+(?:(\S+)\s+)?\"?\$(?:@|\{@\})\"?\s*")
@@ -66,7 +66,7 @@ def only_waits(node: Located) -> bool:
     """Whether a container does nothing but wait: the pause image, or a command of sleeps alone."""
     if _is_asked(node):
         return False
-    command = _unwrapped([text(word) for part in ("command", "args") for word in items(node, part)])
+    command = _unwrapped(command_line(node))
     if not items(node, "command") and _SLEEP_IMAGE.search(text(node, "image")):
         return all(_DURATION.fullmatch(word) for word in command)
     if command == ["pause"] and _AGNHOST.search(text(node, "image")):
@@ -84,7 +84,7 @@ def only_waits(node: Located) -> bool:
 
 def ends_soon(node: Located) -> bool:
     """Whether coreutils' or busybox' `timeout` ends a container's command within ten minutes."""
-    command = _unwrapped([text(word) for part in ("command", "args") for word in items(node, part)])
+    command = _unwrapped(command_line(node))
     match = _TIMEOUT.match(" ".join(command))
     seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
     # 0 is no time limit, as it is for the program.
@@ -103,7 +103,7 @@ def only_prepares_files(node: Located) -> bool:
 
 def waits_for_another(node: Located) -> bool:
     """Whether a container's script only checks, with pauses, whether another service or a file is there."""
-    command = _unwrapped([text(word) for part in ("command", "args") for word in items(node, part)])
+    command = _unwrapped(command_line(node))
     if command and _name(command[0]) == "timeout":  # what it ends: after its options and the duration
         words = range(2, len(command))
         ends = [end for end in words if _TIMEOUT.fullmatch(" ".join((*command[:end], "")))]
@@ -128,7 +128,7 @@ def _is_script_of(node: Located, fits: Callable[[str], bool]) -> bool:
     """Whether `command`, run once, has steps of one sort only. Arguments alone may be any program's."""
     if not items(node, "command") or _is_asked(node):
         return False
-    command = _unwrapped([text(word) for part in ("command", "args") for word in items(node, part)])
+    command = _unwrapped(command_line(node))
     script = _script(command) or " ".join(command)
     return _LOOP.search(script) is None and all(map(fits, _steps(script)))
 

@@ -88,6 +88,11 @@ def items(node: Located | None, *path: str) -> tuple[Located, ...]:
     return sequence.items if isinstance(sequence, LocatedList) else ()
 
 
+def command_line(container: Located) -> list[str]:
+    """Return the words of a container's `command` and `args`."""
+    return [text(word) for part in ("command", "args") for word in items(container, part)]
+
+
 def pairs(node: Located | None, *path: str) -> Iterator[tuple[str, LocatedMember]]:
     """The members of the mapping below `path` that are not null."""
     mapping = at(node, *path)
@@ -142,11 +147,6 @@ class Amount:
     def milli(self) -> int:
         """Thousandths, rounded up as the API server does; 0 where it is no quantity."""
         return -(-(self.nano or 0) // 10**6)
-
-    @property
-    def value(self) -> int:
-        """Whole units, rounded up; 0 where it is no quantity."""
-        return -(-(self.nano or 0) // 10**9)
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,8 +153,7 @@ def _jvm_options(node: Located) -> Iterator[ThreadSetting]:
 
 def _line(node: Located) -> tuple[str, Position]:
     """The command line, and where its end stands."""
-    line = " ".join(text(word) for part in ("command", "args") for word in items(node, part))
-    return line, place(node, "args" if at(node, "args") else "command")
+    return " ".join(located.command_line(node)), place(node, "args" if at(node, "args") else "command")
 
 
 def _command_line(node: Located) -> Iterator[ThreadSetting]:

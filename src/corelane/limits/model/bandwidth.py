@@ -116,11 +116,6 @@ class CFSLimit:
     burst_ns: int = 0
 
     @property
-    def cpus(self) -> float:
-        """The limit in CPUs."""
-        return self.quota_ns / self.period_ns
-
-    @property
     def granted(self) -> "CFSLimit":
         """The limit as the kubelet writes it: a quota of 1 ms or more (cm/helpers_linux.go)."""
         return self if self.quota_ns >= MIN_US * US else replace(self, quota_ns=MIN_US * US)
