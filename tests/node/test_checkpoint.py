@@ -81,14 +81,6 @@ def test_version_4_carries_a_payload_with_its_own_checksum(known, data, expected
         checkpoint.decode(content.replace(b"container1", b"container7"))
 
 
-def test_version_2_is_the_text_that_the_kubelet_writes():
-    content = checkpoint.encode(of("none", "1-3", {"b": {"y": "4", "x": "5"}, "a": {"<&>": "6"}}))
-    assert content == (
-        b'{"policyName":"none","defaultCpuSet":"1-3","entries":'
-        b'{"a":{"\\u003c\\u0026\\u003e":"6"},"b":{"x":"5","y":"4"}},"checksum":%d}' % checksum(content)
-    )
-
-
 def test_reading_is_as_lenient_as_go():
     content = b'{ "POLICYNAME": "none", "defaultCPUSet": "0", "unknown": [1], "defaultcpuset": "1-3" }'
     assert checkpoint.decode(content) == of("none", "1-3")

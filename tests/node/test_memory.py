@@ -62,16 +62,6 @@ def test_once_a_container_has_started_the_init_containers_before_it_give_their_m
     assert node.release(after, "a").memory == state().memory
 
 
-def test_release_gives_memory_and_devices_back():
-    fresh = state(devices={"example.com/gpu": {"g0": 1, "g1": 2}})
-    gpu = {"example.com/gpu": 1}
-    after = admitted(fresh, pod("a", requests("c", 20, devices=gpu)))
-    assert dict(after.entries["a", "c"].devices) == {"example.com/gpu": ("g0",)}
-    assert node.release(after, "a").memory == fresh.memory
-    again = admitted(node.release(after, "a"), pod("b", requests("c", 1, devices=gpu)))
-    assert dict(again.entries["b", "c"].devices) == {"example.com/gpu": ("g0",)}
-
-
 def test_a_resource_that_the_node_does_not_know_is_left_to_others():
     after = admitted(state(), pod("a", requests("c", 1, devices={"example.com/other": 9})))
     assert not after.entries["a", "c"].devices

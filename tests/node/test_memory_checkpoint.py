@@ -53,24 +53,6 @@ def test_every_value_of_the_file_is_there():
     assert found.pods == {"pod": (block,)}
 
 
-@pytest.mark.parametrize(
-    ("value", "version"),
-    [
-        ({**PLAIN, "checksum": 4215593881}, 1),
-        ({**PLAIN, "checksum": 0}, 1),
-        (PLAIN, 1),
-        ({**PLAIN, **PODS, "checksum": 1278640530}, 2),
-        (payload(PLAIN, 1849615440), 3),
-        (payload({"unknownField": "value", **PLAIN}, 2100279793, checksum=1), 3),
-        (payload({**PLAIN, **PODS}, 637296054), 3),
-    ],
-)
-def test_checksums_are_upstreams(value, version):
-    found = decode(value)
-    assert found.version == version
-    assert bool(found.pods) == (version > 1 and "podEntries" in json.dumps(value))
-
-
 def test_blocks_of_pods_in_version_1_are_left_out_as_the_kubelet_does():
     assert decode({**PLAIN, **PODS, "checksum": 4215593881}).pods == {}
     with pytest.raises(CheckpointError, match="checksum: checkpoint is corrupted"):

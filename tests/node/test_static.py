@@ -27,17 +27,6 @@ def sets(decision):
     return {name: str(given) for name, given in decision.assignments.items()}
 
 
-def test_full_cores_only_leaves_the_reserved_core_alone():
-    before = state(LAPTOP, full_pcpus_only=True, exact=True)
-    after, decision = node.admit(before, pod("a", container("x", 6000)))
-    assert sets(decision) == {"x": "1-3,5-7"}
-    _, decision = node.admit(after, pod("b", container("x", 2000)))
-    assert decision.message == (
-        "SMT Alignment Error: not enough free physical CPUs: "
-        "available physical CPUs = 0, requested CPUs = 2, CPUs per core = 2"
-    )
-
-
 def test_full_cores_only_does_not_take_a_proposal_of_half_cores():
     request = pod("a", container("x", 2000), proposal={"x": "2,3"})
     _, decision = node.admit(state(LAPTOP, full_pcpus_only=True), request)
