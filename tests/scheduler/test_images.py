@@ -33,4 +33,4 @@ def test_sizes_and_numbers_are_those_of_the_nodes(changes: list, spread: int, co
         assert {row: found[row] for row in sizes} == sizes
         lists = [image for images in expected.values() for image in images if name in image.names]
         assert index.nodes(name) == len(lists)
-        assert index.known(name) == bool(lists)
+        assert (name in index.by_name) == bool(lists)

@@ -166,7 +166,7 @@ def test_terms_are_those_of_the_allocators_objective(allocator: str) -> None:
     assert isinstance(state, NodeState)
     assert request is not None
     cpus = CPUSet()
-    for some in answer.assignments.values():
+    for some in answer.decision.assignments.values():
         cpus |= some
     expected = {one.name: one.value for one in pod_explanation.term_values(state, request, cpus)}
     terms = PLUGIN.details(done.cycle, done.node)

@@ -100,18 +100,18 @@ class Twin:
         before = self.info.canonical_for(shape)
         after, decision = nodes.admit(self.real, request)
         answer = self.info.answer(shape)
-        assert answer.admitted == decision.admitted, (answer.refusal, decision.refusal)
-        if not answer.admitted:
-            assert answer.refusal is not None
+        assert answer.decision.admitted == decision.admitted, (answer.decision.refusal, decision.refusal)
+        if not answer.decision.admitted:
+            assert answer.decision.refusal is not None
             assert decision.refusal is not None
-            assert answer.refusal.code is decision.refusal.code
+            assert answer.decision.refusal.code is decision.refusal.code
             return
         self.columns_accept(shape)
-        assert dict(answer.assignments) == dict(decision.assignments)
+        assert dict(answer.decision.assignments) == dict(decision.assignments)
         assert (answer.decision.zone, answer.decision.bind) == (decision.zone, decision.bind)
         assert answer.before is before
         self.real = after
-        self.info.claim(structs.replace(info, proposal=answer.assignments, zone=answer.decision.zone), answer)
+        self.info.claim(structs.replace(info, proposal=decision.assignments, zone=decision.zone), answer)
 
     def columns_accept(self, shape: Shape) -> None:
         """What `admit` accepts, the columns accept."""
@@ -183,7 +183,7 @@ def test_a_thousand_equal_nodes_cost_one_admission() -> None:
         state = nodes.new(parse_spec("socket:2 core:8 smt:2", name=f"n{number}"), NodeConfig("pools"))
         info = NodeInfo(f"n{number}", number, states)
         info.cpus = NodeCPUs(NodeKind.LEDGER, states.shared(state))
-        assert info.answer(shape).admitted
+        assert info.answer(shape).decision.admitted
     assert states.misses == 1
 
 
@@ -195,7 +195,7 @@ def test_a_ledger_that_did_as_proposed_is_the_claimed_state() -> None:
     request = PodRequest("u", "test", "p", QOSClass.GUARANTEED, (container,))
     shape = shape_of(request)
     answer = twin.info.answer(shape)
-    published, _ = nodes.admit(state, replace(request, proposal=answer.assignments))
+    published, _ = nodes.admit(state, replace(request, proposal=answer.decision.assignments))
     assert states.intern(published) is answer.state
 
 

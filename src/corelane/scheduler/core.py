@@ -448,7 +448,10 @@ def _claim(
     answer = attempt.cycle.admissions.admitted.get(node.name)
     bind = claims.claim(state, waiting.info, node.name, answer, prepared.work, now)
     if prepared.waits:
-        steps.hold(state, waiting, bind, profile, prepared.waits, now)
+        state.bindings.hold(waiting, bind, profile, prepared.waits, now)
+        waiting.started = state.queue.changes.number  # Its own claim is no change that could help it.
+        for plugin, seconds in prepared.waits.items():
+            state.decisions.held(now, waiting.uid, plugin, seconds)
         return
     state.decisions.bind_sent(now, bind)
     yield state.bindings.begin(waiting, bind, profile)

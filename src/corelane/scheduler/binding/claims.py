@@ -48,10 +48,10 @@ def claim(
     cluster = state.cluster
     with NodeComparison(state, ChangeKind.POD_ADDED, node, now, None, pod):
         claimed = cluster.claim(node, pod, answer)
-    if answer is None or not cluster.writes_cpus(node):
+    info = cluster.node(node)
+    if answer is None or not info.cpus.writes_cpus:
         record = state.signature | translate.result_annotation(claimed.zone_cpus)
-        info = cluster.get(node)
-        replays = info is not None and info.cpus.kind is NodeKind.KUBELET_REPLAY
+        replays = info.cpus.kind is NodeKind.KUBELET_REPLAY
         return Bind(pod.pod, node, record, work=work, in_order=replays and pod.shape.exclusive_cpus > 0)
     record = dict(state.signature)
     if claimed.pod.metadata.annotations.keys().isdisjoint(_RECORDS):
@@ -60,10 +60,8 @@ def claim(
         record |= annotations  # Alike for all pods of a shape with the same answer.
     else:
         record |= _recorded(answer, claimed)  # A copied manifest has other annotations: they are overwritten.
-    if claimed.proposal or claimed.zone or claimed.numa_amounts:
-        info = cluster.get(node)
-        if info is not None and info.ledger is not None:
-            record |= {keys.LEDGER_GENERATION: str(info.ledger.generation)}
+    if (claimed.proposal or claimed.zone or claimed.numa_amounts) and info.ledger is not None:
+        record |= {keys.LEDGER_GENERATION: str(info.ledger.generation)}
     return Bind(pod.pod, node, record, claimed.proposal, work)
 
 

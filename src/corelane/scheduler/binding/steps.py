@@ -1,6 +1,6 @@
 """Consequences of each step of a binding, and of a Permit plugin that holds or denies it. No I/O."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
 
 from corelane.cpuset import CPUSet
@@ -17,8 +17,7 @@ from corelane.scheduler.binding.bindings import (
 )
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.failures import explain
-from corelane.scheduler.framework.profile import Profile
-from corelane.scheduler.instructions import Bind, Instruction, RecordPodEvent
+from corelane.scheduler.instructions import Instruction, RecordPodEvent
 from corelane.scheduler.queue.waiting import Waiting
 from corelane.scheduler.state import SchedulerState
 
@@ -97,21 +96,6 @@ def _waits(state: SchedulerState, binding: Binding, seconds: float, now: float) 
 
 
 # Permit.
-
-
-def hold(
-    state: SchedulerState,
-    waiting: Waiting,
-    bind: Bind,
-    profile: Profile,
-    waits: Mapping[str, float],
-    now: float,
-) -> None:
-    """Keep a claimed pod from being bound, for these plugins and that many seconds at most."""
-    state.bindings.hold(waiting, bind, profile, waits, now)
-    waiting.started = state.queue.changes.number  # its own claim is no change that could help it
-    for plugin, seconds in waits.items():
-        state.decisions.held(now, waiting.uid, plugin, seconds)
 
 
 def deny(

@@ -7,6 +7,7 @@ when the agent publishes a new one: a pod that ends releases its claim only.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -228,11 +229,6 @@ class NodeCache:
             if info.refresh(pod):
                 self._stale[node] = info
 
-    def writes_cpus(self, name: str) -> bool:
-        """Return whether a binding to this node names CPUs."""
-        info = self._nodes.get(name)
-        return info is not None and info.cpus.writes_cpus
-
     # Nodes and their topologies.
 
     def put_node(self, name: str, node: Node | None) -> None:
@@ -387,23 +383,11 @@ class Nominations:
         return node
 
 
-@dataclass(frozen=True, slots=True)
-class _Budget:
-    namespace: str
-    selector: Selector
-    allowed: int
-    disrupted: frozenset[str]
-    """Names of pods whose eviction the API server has counted already."""
-
-
 class Budgets:
     """All budgets with a selector that can be read and is not empty: others match no pod, as upstream."""
 
     def __init__(self) -> None:
-        self._budgets: dict[tuple[str, str], _Budget] = {}
-
-    def __len__(self) -> int:
-        return len(self._budgets)
+        self._budgets: dict[tuple[str, str], tuple[PodDisruptionBudget, Selector]] = {}
 
     def put(self, key: tuple[str, str], budget: PodDisruptionBudget | None) -> None:
         """Add or replace a budget; None removes it."""
@@ -411,24 +395,15 @@ class Budgets:
         selector = budget.spec.selector if budget else None
         if budget is None or selector is None or not (selector.match_labels or selector.match_expressions):
             return
-        try:
-            compiled = selector.compiled()
-        except ValueError:
-            return
-        status = budget.status
-        self._budgets[key] = _Budget(
-            budget.metadata.namespace,
-            compiled,
-            status.disruptions_allowed,
-            frozenset(status.disrupted_pods),
-        )
+        with suppress(ValueError):
+            self._budgets[key] = budget, selector.compiled()
 
     def split(self, pods: Iterable[PodInfo]) -> tuple[list[PodInfo], list[PodInfo]]:
         """Return the pods whose eviction violates a budget when they are evicted in this order, and the rest.
 
         Upstream: `filterPodsWithPDBViolation` of `defaultpreemption`.
         """
-        left = {key: budget.allowed for key, budget in self._budgets.items()}
+        left = {key: budget.status.disruptions_allowed for key, (budget, _) in self._budgets.items()}
         violating: list[PodInfo] = []
         others: list[PodInfo] = []
         for pod in pods:
@@ -439,10 +414,11 @@ class Budgets:
         meta, violated = info.pod.metadata, False
         if not meta.labels:
             return False
-        for key, budget in self._budgets.items():
-            if budget.namespace != meta.namespace or meta.name in budget.disrupted:
+        for key, (budget, selector) in self._budgets.items():
+            # The API server has counted the eviction of a disrupted pod already.
+            if key[0] != meta.namespace or meta.name in budget.status.disrupted_pods:
                 continue
-            if budget.selector.matches(meta.labels):
+            if selector.matches(meta.labels):
                 left[key] -= 1
                 violated |= left[key] < 0
         return violated

@@ -169,15 +169,9 @@ class ClusterObjects:
         """Return what drivers publish about free storage of a class."""
         return self._capacities_of_class.get(name, {}).values()
 
-    def may_select(self, pod: Pod) -> bool:
-        """Return whether there are services with selectors, and the pod has labels for them."""
-        return bool(self._services_by_pair and pod.metadata.labels)
-
     def services_of(self, pod: Pod) -> list[Service]:
         """Return the services that select the pod."""
         namespace, labels = pod.metadata.namespace, pod.metadata.labels
-        if not self._services_by_pair:
-            return []
         return [
             service
             for pair in labels.items()
@@ -240,10 +234,7 @@ class ImageIndex:
     def __init__(self) -> None:
         self._of_row: dict[int, tuple[ContainerImage, ...]] = {}
         self._images: dict[tuple[str, ...], _Holders] = {}
-        self._by_name: dict[str, list[_Holders]] = {}
-
-    def __len__(self) -> int:
-        return len(self._by_name)
+        self.by_name: dict[str, list[_Holders]] = {}
 
     def put(self, row: int, images: tuple[ContainerImage, ...]) -> None:
         """Set the images of a node."""
@@ -257,7 +248,7 @@ class ImageIndex:
             if holders is None:
                 holders = self._images[image.names] = _Holders()
                 for name in image.names:
-                    self._by_name.setdefault(name, []).append(holders)
+                    self.by_name.setdefault(name, []).append(holders)
             holders.put(row, image.size_bytes)
         self._of_row[row] = images
 
@@ -268,13 +259,9 @@ class ImageIndex:
             return
         del self._images[image.names]
         for name in image.names:
-            self._by_name[name] = [one for one in self._by_name[name] if one is not holders]
-            if not self._by_name[name]:
-                del self._by_name[name]
-
-    def known(self, name: str) -> bool:
-        """Return whether some node has the image."""
-        return name in self._by_name
+            self.by_name[name] = [one for one in self.by_name[name] if one is not holders]
+            if not self.by_name[name]:
+                del self.by_name[name]
 
     def nodes(self, name: str) -> int:
         """Return how many nodes have the image."""
@@ -289,4 +276,4 @@ class ImageIndex:
         return total
 
     def _held(self, name: str) -> Iterator[_Holders]:
-        return iter(self._by_name.get(name, ()))
+        return iter(self.by_name.get(name, ()))

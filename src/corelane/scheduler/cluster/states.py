@@ -11,7 +11,7 @@ Who shares a unit with whom matters to few: pods with rules about other pods, no
 allocators that look at them. Those states are interned in detail: with every pod's CPUs, labels and rules.
 """
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import count
@@ -22,7 +22,6 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
 from corelane.node.admission import capacity_refusal
 from corelane.node.config import NodeConfig
@@ -111,18 +110,6 @@ class Answer:
     """Number of NUMA nodes of each container; see `latest_pod_spans`."""
     derived: dict[str, Any] = field(default_factory=dict)
     """What plugins made of it, by their names."""
-
-    @property
-    def admitted(self) -> bool:
-        return self.decision.admitted
-
-    @property
-    def refusal(self) -> Reason | None:
-        return self.decision.refusal
-
-    @property
-    def assignments(self) -> Mapping[str, CPUSet]:
-        return self.decision.assignments
 
 
 class States:
@@ -393,11 +380,11 @@ def with_pod(
         return states.following(before, running), True
     if not info.proposal and info.zone is None:
         answer = states.admit(before, info.shape)
-        return answer.state, answer.admitted
+        return answer.state, answer.decision.admitted
     if states.known(before, info.shape):
         answer = states.admit(before, info.shape)
-        if answer.assignments == info.proposal and answer.decision.zone == info.zone:
-            return answer.state, answer.admitted
+        if answer.decision.assignments == info.proposal and answer.decision.zone == info.zone:
+            return answer.state, answer.decision.admitted
     request = info.request
     assert request is not None
     after, decision = node_kinds.admit(state, replace(request, uid=f"@{next(_uids)}"))

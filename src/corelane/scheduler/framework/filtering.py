@@ -8,7 +8,7 @@ leave release the very CPUs that they have; where an exporter counts by NUMA nod
 is where, they release none of them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from corelane import node as nodes
 from corelane.node.ledger import NodeState
@@ -49,11 +49,6 @@ def first_rejection(filters: Iterable[FilterPlugin], cycle: Cycle, node: NodeInf
     return next(filter(None, (plugin.filter(cycle, node) for plugin in filters)), None)
 
 
-def rejection(filters: tuple[FilterPlugin, ...], cycle: Cycle, node: NodeInfo) -> Rejection | None:
-    """Return why the pod does not fit, with the nominated pods on the node or without."""
-    return beside_nominated(filters, cycle, node) or first_rejection(filters, cycle, node)
-
-
 def beside_nominated(filters: tuple[FilterPlugin, ...], cycle: Cycle, node: NodeInfo) -> Rejection | None:
     """Return why the pod does not fit beside the nominated pods of equal and higher priority on the node."""
     pod, priority = cycle.pod, cycle.pod.pod.spec.priority
@@ -62,20 +57,16 @@ def beside_nominated(filters: tuple[FilterPlugin, ...], cycle: Cycle, node: Node
     if not nominated:
         return None
     copied = cycle.copy()
-    extensions = _extensions(filters)
-    for one in nominated:
-        for plugin in extensions:
-            plugin.add_pod(copied, one, node)
+    for plugin in filters:
+        if isinstance(plugin, PreFilterExtensions):
+            for one in nominated:
+                plugin.add_pod(copied, one, node)
     return first_rejection(filters, copied, with_pods(node, nominated))
 
 
-def remove(filters: Iterable[FilterPlugin], cycle: Cycle, pods: Iterable[PodInfo], node: NodeInfo) -> None:
+def remove(filters: Iterable[FilterPlugin], cycle: Cycle, pods: Sequence[PodInfo], node: NodeInfo) -> None:
     """Have the plugins of a copied cycle answer as if the pods were not on the node."""
-    extensions = _extensions(filters)
-    for pod in pods if extensions else ():
-        for plugin in extensions:
-            plugin.remove_pod(cycle, pod, node)
-
-
-def _extensions(filters: Iterable[FilterPlugin]) -> list[PreFilterExtensions]:
-    return [plugin for plugin in filters if isinstance(plugin, PreFilterExtensions)]
+    for plugin in filters:
+        if isinstance(plugin, PreFilterExtensions):
+            for pod in pods:
+                plugin.remove_pod(cycle, pod, node)

@@ -97,13 +97,13 @@ class SnugFit(_ScoreOfAnswer):
     exact = False
 
     def _of(self, cycle: Cycle, node: NodeInfo, answer: Answer) -> float:
-        if not answer.assignments:
+        if not answer.decision.assignments:
             return _without_cpus(answer.before, cycle.shape)
         snugness: float | None = answer.derived.get(self.name)
         if snugness is None:
             state = answer.state.state
             assert isinstance(state, NodeState)
-            taken = reduce(or_, (cpus.mask for cpus in answer.assignments.values()))
+            taken = reduce(or_, (cpus.mask for cpus in answer.decision.assignments.values()))
             touched = reduce(or_, (numa for numa in state.topology.numa if numa & taken), 0)
             left = (touched & state.free_exclusive.mask).bit_count()
             snugness = answer.derived[self.name] = BEST * (1 - left / touched.bit_count())
@@ -135,7 +135,7 @@ class PoolPressure(_ScoreOfAnswer):
     def _of(self, cycle: Cycle, node: NodeInfo, answer: Answer) -> float:
         if not isinstance(answer.before.state, NodeState):
             return 0.0
-        if answer.assignments:
+        if answer.decision.assignments:
             return BEST
         state, request = answer.state.state, cycle.shape.request
         assert isinstance(state, NodeState)
@@ -293,16 +293,16 @@ class PlacementQuality(_ScoreOfAnswer):
         self._free: WeakKeyDictionary[CanonicalState, _Free] = WeakKeyDictionary()
 
     def _of(self, cycle: Cycle, node: NodeInfo, answer: Answer) -> float:
-        if answer.assignments and isinstance(answer.before.state, NodeState):
+        if answer.decision.assignments and isinstance(answer.before.state, NodeState):
             return self._quality(cycle, answer).score
         return _without_cpus(answer.before, cycle.shape)
 
     def details(self, cycle: Cycle, node: NodeInfo) -> Mapping[str, int]:
         """Return the terms of the node's answer by their names; {} where it names no CPUs."""
         answer = cycle.admissions.admitted.get(node.name)
-        if answer is None or not answer.assignments or not isinstance(answer.before.state, NodeState):
+        if answer is None or not answer.decision.assignments or by_koordinator(answer.before, cycle.shape):
             return {}
-        return {} if by_koordinator(answer.before, cycle.shape) else self._quality(cycle, answer).terms
+        return self._quality(cycle, answer).terms if isinstance(answer.before.state, NodeState) else {}
 
     def scores(self, cycle: Cycle, columns: Columns, rows: Rows) -> Scores:
         """An upper bound: the fewest L3 domains by their free CPUs, the most capacity by free cores."""
@@ -406,7 +406,7 @@ def _without_cpus(canonical: CanonicalState, shape: PodShape) -> float:
 def _quality_of(state: NodeState, request: PodRequest, answer: Answer) -> Quality:
     """The allocator's own values where it has them, else by their definition."""
     shape = from_topology(state.topology)
-    taken = reduce(or_, (cpus.mask for cpus in answer.assignments.values()))
+    taken = reduce(or_, (cpus.mask for cpus in answer.decision.assignments.values()))
     own = next((one for one in answer.decision.reasons if one.code is Code.PICKED_BY_OPTIMAL), None)
     pooled = state.config.policy == "pools" and state.config.koordinator is None
     if own is not None and own.values[1] == taken:

@@ -271,19 +271,20 @@ class CPUPlacement:
 
     def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
         answer = node.answer(cycle.shape)
-        if answer.admitted:
+        if answer.decision.admitted:
             cycle.admissions.admitted[node.name] = answer
             return None
-        assert answer.refusal is not None
-        if answer.refusal.code is Code.INSUFFICIENT_CPUS:
+        refusal = answer.decision.refusal
+        assert refusal is not None
+        if refusal.code is Code.INSUFFICIENT_CPUS:
             cycle.admissions.lacking[node.name] = node
         key = _key_of_words(cycle)
         rejection: Rejection | None = answer.derived.get(key)
         if rejection is None:
             states = cycle.cluster.states
-            rejection = states.shared_words(Rejection(self.name, (_refusal(answer.refusal, cycle.pod),)))
+            rejection = states.shared_words(Rejection(self.name, (_refusal(refusal, cycle.pod),)))
             answer.derived[key] = rejection
-            states.worded += answer.refusal.code not in _OF_NODE
+            states.worded += refusal.code not in _OF_NODE
         return rejection
 
     def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
@@ -330,10 +331,10 @@ class CPUPlacement:
             if node is None:
                 continue
             rejection, answer = None, states.recent(node.canonical, cycle.shape) if row in by_state else None
-            if answer is not None and not answer.admitted:
+            if answer is not None and not answer.decision.admitted:
                 # By the canonical state alone, if it was asked for before.
-                rejection = answer.derived.get(key)
-                if rejection is not None and answer.refusal and answer.refusal.code is Code.INSUFFICIENT_CPUS:
+                rejection, refusal = answer.derived.get(key), answer.decision.refusal
+                if rejection is not None and refusal and refusal.code is Code.INSUFFICIENT_CPUS:
                     cycle.admissions.lacking[node.name] = node
             if rejection is None:
                 misses, worded = states.misses, states.worded

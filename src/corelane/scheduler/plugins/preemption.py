@@ -14,7 +14,7 @@ stay beside the victims, but another set of victims may be smaller.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -121,11 +121,13 @@ def select(cycle: Cycle, node: NodeInfo) -> Candidate | Rejection:
 
 
 def _rejection(
-    cycle: Cycle, node: NodeInfo, changed: NodeInfo, absent: Iterable[PodInfo]
+    cycle: Cycle, node: NodeInfo, changed: NodeInfo, absent: Sequence[PodInfo]
 ) -> Rejection | None:
-    copied = cycle.copy()
-    filtering.remove(cycle.filters, copied, absent, node)
-    return filtering.rejection(cycle.filters, copied, changed)
+    """Return why the pod does not fit, with the nominated pods on the node or without."""
+    copied, filters = cycle.copy(), cycle.filters
+    filtering.remove(filters, copied, absent, node)
+    beside = filtering.beside_nominated(filters, copied, changed)
+    return beside or filtering.first_rejection(filters, copied, changed)
 
 
 def _importance(info: PodInfo) -> tuple[float, float]:

@@ -248,15 +248,15 @@ class ImageLocality(RowScore):
     scope = Scope.CLUSTER
 
     def pre_score(self, cycle: Cycle, nodes: Sequence[NodeInfo]) -> Skip | None:
-        index = cycle.cluster.images
-        return None if index and any(map(index.known, _images(cycle.pod.pod))) else SKIP
+        there = cycle.cluster.images.by_name
+        return None if there and any(name in there for name in _images(cycle.pod.pod)) else SKIP
 
     def scores(self, cycle: Cycle, _columns: Columns, rows: Rows) -> Scores:
         cluster, pod = cycle.cluster, cycle.pod.pod
         total = int(cluster.topology.live.sum())
         sums = np.zeros(len(rows))
         for name in _images(pod):
-            if cluster.images.known(name):
+            if name in cluster.images.by_name:
                 spread = cluster.images.nodes(name) / total
                 sums += np.floor(cluster.images.sizes(name, cluster.topology.capacity)[rows] * spread)
         most = _MOST_OF_CONTAINER * (len(pod.spec.containers) + len(pod.spec.init_containers))

@@ -192,7 +192,7 @@ class PodTopologySpread(RowFilter):
         """Return the pod's constraints, or the default ones over the pods of its controller and services."""
         pod, objects, spread = cycle.pod.pod, cycle.cluster.objects, cycle.pod.facts.spread
         if not spread and hard in self._default_kinds:
-            if not (pod.metadata.owner_references or objects.may_select(pod)):
+            if not (pod.metadata.owner_references or (objects.services and pod.metadata.labels)):
                 return ()
             labels = {
                 key: value for one in objects.services_of(pod) for key, value in one.spec.selector.items()

@@ -96,9 +96,7 @@ class UnschedulablePods:
 
     def listens(self, kinds: ChangeKind) -> bool:
         """Return whether some group listens to one of the kinds."""
-        return bool(self.groups) and any(
-            self._listening.get((kind, local)) for kind in members(kinds) for local in _EITHER
-        )
+        return any(self._listening.get((kind, local)) for kind in members(kinds) for local in _EITHER)
 
     def listening(self, kinds: ChangeKind, most_cpu: int | None) -> Iterator[Group]:
         """Yield the groups that listen to one of the kinds; local ones if that much CPU is enough."""

@@ -250,7 +250,7 @@ class SchedulingQueue:
     def listens(self, kinds: ChangeKind) -> bool:
         """Return whether a change of these kinds can matter to a pod in the queue."""
         parked = self._unschedulable
-        return bool(self._gated) or parked.listens(kinds)
+        return bool(self._gated) or (bool(parked.groups) and parked.listens(kinds))
 
     def changed(self, change: ClusterChange, now: float) -> None:
         """Make ready the pods that the change may help: at once, or between attempts if they are many."""
