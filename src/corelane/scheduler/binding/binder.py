@@ -6,8 +6,8 @@ provisioned) takes minutes; it takes a worker only once that is done. Answers go
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable
-from typing import Final, Literal, NoReturn, Protocol, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, Literal, NoReturn, Protocol, TypeAlias, TypeVar
 
 from corelane.kube.apierrors import APIError
 from corelane.kube.client import KubeClient
@@ -151,12 +151,9 @@ class Binder:
     async def run(self) -> NoReturn:
         """Work until cancelled; what is under way then is abandoned."""
         try:
-            async with asyncio.TaskGroup() as workers:
-                for _ in range(self._workers):
-                    workers.create_task(self._work())
+            await run_workers(self._workers, self._work)
         finally:
             self.abandon_preparations()
-        raise AssertionError("workers do not end")
 
     def _enqueue(self, instruction: Bind | LookUpPod) -> None:
         if not (isinstance(instruction, Bind) and self._order.holds(instruction)):
@@ -200,7 +197,7 @@ class Binder:
     async def _prepare(self, bind: Bind) -> None:
         """Have the plugins do their work, then enqueue the binding; a failure is reported to the core."""
         plugins = {plugin.name: plugin for plugin in self._profile_of(bind).pre_binds}
-        context, begun, ok = BindContext(self._client, bind), _now(), False
+        context, begun, ok = BindContext(self._client, bind), now(), False
         try:
             for work in bind.work:
                 try:
@@ -216,14 +213,14 @@ class Binder:
                     return
             ok = True
         finally:
-            self._reporter.ran(bind.pod, "PreBind", _now() - begun, SUCCESS if ok else ERROR)
+            self._reporter.ran(bind.pod, "PreBind", now() - begun, SUCCESS if ok else ERROR)
         self._stoppable.pop(bind.pod.metadata.uid, None)
         self._enqueue(bind)
 
     def _pre_bind_failed(self, bind: Bind, plugin: str, message: str) -> None:
         uid = bind.pod.metadata.uid
         self._stoppable.pop(uid, None)
-        self._core.handle(PreBindFailed(_now(), uid, plugin, message))
+        self._core.handle(PreBindFailed(now(), uid, plugin, message))
 
     def _prepared(self, task: asyncio.Task[None]) -> None:
         self._preparing.discard(task)
@@ -236,7 +233,7 @@ class Binder:
             if following := self._order.after(bind):
                 self._wait_for_worker(following)
         if sent:
-            begun, plugins = _now(), self._profile_of(bind).post_binds
+            begun, plugins = now(), self._profile_of(bind).post_binds
             for plugin in plugins:
                 try:
                     async with asyncio.timeout(None if is_ours(plugin) else PLUGIN_SECONDS):
@@ -244,26 +241,26 @@ class Binder:
                         await self._timed("PostBind", plugin.name, work)
                 except Exception as error:  # noqa: BLE001 - the pod is bound whatever a plugin does now
                     self._reporter.plugin_failed(plugin.name, "post_bind", error)
-            self._reporter.ran(bind.pod, "PostBind", _now() - begun if plugins else 0.0, SUCCESS)
+            self._reporter.ran(bind.pod, "PostBind", now() - begun if plugins else 0.0, SUCCESS)
 
     async def _sent(self, bind: Bind) -> bool:
         """Send a binding, and say what became of it; return whether the pod is bound."""
-        uid, begun = bind.pod.metadata.uid, _now()
+        uid, begun = bind.pod.metadata.uid, now()
         if why := self._core.unsendable(bind):
             self._drop(bind, why)
             return False
         try:
             await self._send(bind)
         except UnboundError as error:
-            self._reporter.ran(bind.pod, "Bind", _now() - begun, SKIP)
+            self._reporter.ran(bind.pod, "Bind", now() - begun, SKIP)
             self._drop(bind, str(error))
             return False
         except APIError as error:
-            self._reporter.ran(bind.pod, "Bind", _now() - begun, ERROR)
+            self._reporter.ran(bind.pod, "Bind", now() - begun, ERROR)
             self._reporter.bind_failed(bind.pod, bind.node, error)
-            self._core.handle(BindFailed(_now(), uid, outcome(error), str(error), error.retry_after))
+            self._core.handle(BindFailed(now(), uid, outcome(error), str(error), error.retry_after))
             return False
-        bound = _now()
+        bound = now()
         self._reporter.ran(bind.pod, "Bind", bound - begun, SUCCESS)
         self._reporter.bound(bind.pod, bind.node, bound - begun)
         self._core.handle(BindSucceeded(bound, uid))
@@ -271,7 +268,7 @@ class Binder:
 
     def _drop(self, bind: Bind, why: str) -> None:
         self._reporter.bind_dropped(bind.pod, bind.node, why)
-        self._core.handle(BindFailed(_now(), bind.pod.metadata.uid, "rejected", why))
+        self._core.handle(BindFailed(now(), bind.pod.metadata.uid, "rejected", why))
 
     def _profile_of(self, bind: Bind) -> Profile:
         return self._core.profile(bind.pod.spec.scheduler_name)
@@ -296,7 +293,7 @@ class Binder:
         raise UnboundError(f"no Bind plugin of profile {profile.name} took the pod: {names}")
 
     async def _timed(self, point: str, plugin: str, work: Awaitable[T]) -> T:
-        begun, ok = _now(), False
+        begun, ok = now(), False
         try:
             result = await work
             ok = True
@@ -306,7 +303,7 @@ class Binder:
                 raise
             raise RuntimeError("the plugin's own work was cancelled") from None
         finally:
-            self._reporter.extension_point(point, plugin, _now() - begun, ok=ok)
+            self._reporter.extension_point(point, plugin, now() - begun, ok=ok)
         return result
 
     # Look-ups.
@@ -319,12 +316,12 @@ class Binder:
         except APIError as error:
             if not (error.code == 404 and error.is_status):
                 self._reporter.look_up_failed(pod, error)
-                self._core.handle(LookUpFailed(_now(), metadata.uid, str(error), error.retry_after))
+                self._core.handle(LookUpFailed(now(), metadata.uid, str(error), error.retry_after))
                 return
         if current is not None and current.metadata.uid != metadata.uid:
             current = None
         self._reporter.looked_up(pod, current.spec.node_name if current else "")
-        self._core.handle(PodLookedUp(_now(), metadata.uid, current))
+        self._core.handle(PodLookedUp(now(), metadata.uid, current))
 
 
 def outcome(error: APIError) -> Outcome:
@@ -338,5 +335,14 @@ def outcome(error: APIError) -> Outcome:
     return "rejected" if error.code in _PROOFS else "unknown"
 
 
-def _now() -> float:
+async def run_workers(count: int, work: Callable[[], Coroutine[Any, Any, NoReturn]]) -> NoReturn:
+    """Run so many tasks until cancelled."""
+    async with asyncio.TaskGroup() as workers:
+        for _ in range(count):
+            workers.create_task(work())
+    raise AssertionError("workers do not end")
+
+
+def now() -> float:
+    """Return the time of the core's events, in s."""
     return asyncio.get_running_loop().time()

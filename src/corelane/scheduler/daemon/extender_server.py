@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from ipaddress import ip_address
 from ssl import SSLContext
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -24,7 +23,7 @@ from corelane.kube.apierrors import APIError
 from corelane.kube.client import KubeClient
 from corelane.kube.decode import Malformed, decode_object
 from corelane.kube.pod import Pod
-from corelane.scheduler.daemon.http import Server, json_answer
+from corelane.scheduler.daemon.http import Server, is_loopback, json_answer
 from corelane.scheduler.daemon.scheduler import Scheduler
 from corelane.scheduler.extender import Extender
 from corelane.scheduler.failures import described, raised_by
@@ -208,7 +207,7 @@ class Gate:
         if "Origin" in request.headers:
             return 403, "header Origin: requests of web pages are refused"
         host = request.headers.get("Host", "")
-        if self.on_loopback and not _is_loopback(_hostname(host)):
+        if self.on_loopback and not is_loopback(_hostname(host)):
             return 403, f"header Host {host[:100]!r}: not a loopback address; use 127.0.0.1 in urlPrefix"
         if request.content_type != "application/json":
             return 415, f"Content-Type {request.content_type[:100]!r}: use application/json"
@@ -230,12 +229,6 @@ def _hostname(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0]
-
-
-def _is_loopback(host: str) -> bool:
-    with suppress(ValueError):
-        return ip_address(host).is_loopback
-    return host.lower() == "localhost"
 
 
 class Leading(Protocol):
@@ -266,7 +259,7 @@ class ExtenderServer(Server):
 
     async def start(self, address: str, port: int, tls: SSLContext | None = None, token: str = "") -> int:
         """Listen, and return the port; with a token, requests must have it. Raises OSError."""
-        self._gate = Gate(_is_loopback(address), token)
+        self._gate = Gate(is_loopback(address), token)
         return await super().start(address, port, tls)
 
     def _answering(self, handler: Handler) -> Callable[[web.Request], Awaitable[web.Response]]:

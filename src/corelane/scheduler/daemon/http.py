@@ -1,8 +1,9 @@
 """HTTP servers of a daemon: health, metrics and recorded decisions."""
 
-import ipaddress
 import secrets
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from ipaddress import ip_address
 from ssl import SSLContext
 from typing import Final, TypeAlias
 
@@ -98,10 +99,14 @@ def _allowed(request: web.Request, token: str) -> bool:
     if token:
         given = request.headers.get("Authorization", "").removeprefix("Bearer ")
         return secrets.compare_digest(given.encode(), token.encode())
-    try:
-        return ipaddress.ip_address(request.remote or "").is_loopback
-    except ValueError:
-        return False
+    return is_loopback(request.remote or "")
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host, an address or a name, is this one by its loopback interface."""
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host.lower() == "localhost"
 
 
 def _refused() -> web.Response:

@@ -23,6 +23,7 @@ from corelane.kube.storage import (
 )
 from corelane.kube.translate.crane import CraneTopology
 from corelane.scheduler import events
+from corelane.scheduler.binding.binder import now
 
 KINDS: Final[tuple[type[Object], ...]] = (
     *(Lease, Namespace, PersistentVolumeClaim, PersistentVolume, StorageClass, Service),
@@ -70,7 +71,7 @@ class _Watch(InformerReporter):
         rng: random.Random | None,
     ) -> None:
         def changed(change: ObjectChange[Any]) -> None:
-            core.handle(events.ObjectChanged(_now(), change.old, change.new))
+            core.handle(events.ObjectChanged(now(), change.old, change.new))
 
         self.settled = asyncio.Event()
         self._core, self._reporter = core, reporter
@@ -92,7 +93,7 @@ class _Watch(InformerReporter):
         self._seen(kind, works=True)
         if self._unwatched:
             self._unwatched = False
-            self._core.handle(events.Unwatched(_now(), kind.api.plural, ""))
+            self._core.handle(events.Unwatched(now(), kind.api.plural, ""))
         self.settled.set()
 
     def not_served(self, kind: type[Object]) -> None:
@@ -115,7 +116,7 @@ class _Watch(InformerReporter):
         if error.code in _ABSENT:
             if not self._unwatched:
                 self._unwatched = True
-                self._core.handle(events.Unwatched(_now(), kind.api.plural, str(error)))
+                self._core.handle(events.Unwatched(now(), kind.api.plural, str(error)))
             self.settled.set()
 
     def recovered(self, kind: type[Object]) -> None:
@@ -124,8 +125,4 @@ class _Watch(InformerReporter):
 
     def _seen(self, kind: type[Object], *, works: bool) -> None:
         if kind is Lease:
-            self._core.handle(events.AgentLeasesWatched(_now(), works))
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
+            self._core.handle(events.AgentLeasesWatched(now(), works))

@@ -24,7 +24,7 @@ from corelane.kube.meta import condition
 from corelane.kube.objects import Event
 from corelane.kube.pod import Pod
 from corelane.node.explain.pod_explanation import remedies
-from corelane.scheduler.binding.binder import Binder
+from corelane.scheduler.binding.binder import Binder, now, run_workers
 from corelane.scheduler.binding.claims import preempted
 from corelane.scheduler.events import EventSink, EvictFailed
 from corelane.scheduler.instructions import (
@@ -121,10 +121,7 @@ class PodStatusWriter:
 
     async def run(self) -> NoReturn:
         """Write until cancelled."""
-        async with asyncio.TaskGroup() as writers:
-            for _ in range(_WRITERS):
-                writers.create_task(self._write_notes())
-        raise AssertionError("writers do not end")
+        await run_workers(_WRITERS, self._write_notes)
 
     async def _write_notes(self) -> NoReturn:
         while True:
@@ -193,50 +190,61 @@ class PodStatusWriter:
             and len(self._events) < _MOST_WITH_REMEDIES
         ):
             note = await asyncio.to_thread(_with_remedies, note, note.nearest)
-        kind = note.type if isinstance(note, RecordPodEvent) else "Warning"
-        involved = _involved(note)
-        text = "\0".join((involved["uid"], kind, note.reason, _message(note)))
-        name = f"{involved['name'][:230]}.{blake2s(text.encode(), digest_size=8).hexdigest()}"
+        body = self._event(note)
+        of = body["involvedObject"]
+        text = "\0".join((of["uid"], body["type"], body["reason"], body["message"]))
+        name = f"{of['name'][:230]}.{blake2s(text.encode(), digest_size=8).hexdigest()}"
+        body["metadata"]["name"] = name
         count = self._counts.pop(name, 0)
-        self._counts[name] = (
-            await self._count_up(note, name, count) if count else await self._create(note, name)
-        )
+        self._counts[name] = await (self._count_up(body, count) if count else self._create(body))
         while len(self._counts) > _MOST_COUNTS:
             self._counts.popitem(last=False)
 
-    async def _create(self, note: RecordPodEvent | RecordNodeEvent, name: str) -> int:
+    async def _create(self, body: dict[str, Any]) -> int:
         """The event's count: above 1 if it was recorded before a restart."""
         try:
-            body = self._event(note, name)
             await (self._recorder.record_event(body) if self._recorder else self._client.create(body))
         except APIError as error:
             if error.code != 409:
                 raise
-            event = await self._client.get(Event, name, _namespace(note))
-            return await self._count_up(note, name, event.count)
+            of = body["metadata"]
+            event = await self._client.get(Event, of["name"], of["namespace"])
+            return await self._count_up(body, event.count)
         return 1
 
-    async def _count_up(self, note: RecordPodEvent | RecordNodeEvent, name: str, count: int) -> int:
-        body = {"count": count + 1, "lastTimestamp": _timestamp()}
+    async def _count_up(self, body: dict[str, Any], count: int) -> int:
+        of, change = body["metadata"], {"count": count + 1, "lastTimestamp": _timestamp()}
         try:
-            await self._client.patch(Event, name, body, namespace=_namespace(note))
+            await self._client.patch(Event, of["name"], change, namespace=of["namespace"])
         except APIError as error:
             if error.code != 404:
                 raise
             # The event has expired.
-            return await self._create(note, name)
+            return await self._create(body)
         return count + 1
 
-    def _event(self, note: RecordPodEvent | RecordNodeEvent, name: str) -> dict[str, Any]:
-        time, involved = _timestamp(), _involved(note)
-        return _about(note) | {
+    def _event(self, note: RecordPodEvent | RecordNodeEvent) -> dict[str, Any]:
+        """The event, but for its name. A node's UID is its name here, as in events of kubelets."""
+        time, text, more = _timestamp(), note.message, dict[str, Any]()
+        if isinstance(note, RecordNodeEvent):
+            involved = {"apiVersion": "v1", "kind": "Node", "name": note.node, "uid": note.node}
+            namespace, kind = "default", "Warning"
+        else:
+            involved, namespace, kind = _reference(note.pod), note.pod.metadata.namespace, note.type
+            # With what would help, if that fits.
+            if note.help and len(longer := f"{text} {note.help}") <= _LONGEST_MESSAGE:
+                text = longer
+            # What was done about the pod, and the other pod that it was done for, where there is one.
+            more |= {"action": note.action} if note.action else {}
+            more |= {"related": _reference(note.related)} if note.related else {}
+        return more | {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": name, "namespace": _namespace(note)},
+            "metadata": {"namespace": namespace},
             "involvedObject": involved,
-            "type": note.type if isinstance(note, RecordPodEvent) else "Warning",
+            "type": kind,
             "reason": note.reason,
-            "message": _message(note),
+            "message": text[:_LONGEST_MESSAGE],
             "source": {"component": self._component},
             "reportingComponent": self._component,
             "firstTimestamp": time,
@@ -251,34 +259,9 @@ def _with_remedies(note: RecordPodEvent, nearest: NearestNode) -> RecordPodEvent
     return replace(note, help=f"Nearest is {nearest.name}: {text}.") if text else note
 
 
-def _message(note: RecordPodEvent | RecordNodeEvent) -> str:
-    """The message, with what would help if that fits."""
-    text = note.help if isinstance(note, RecordPodEvent) else ""
-    longer = f"{note.message} {text}" if text else note.message
-    return longer if len(longer) <= _LONGEST_MESSAGE else note.message[:_LONGEST_MESSAGE]
-
-
-def _involved(note: RecordPodEvent | RecordNodeEvent) -> dict[str, str]:
-    """The object of an event; a node's UID is its name here, as in events of kubelets."""
-    if isinstance(note, RecordNodeEvent):
-        return {"apiVersion": "v1", "kind": "Node", "name": note.node, "uid": note.node}
-    return _reference(note.pod)
-
-
-def _namespace(note: RecordPodEvent | RecordNodeEvent) -> str:
-    return note.pod.metadata.namespace if isinstance(note, RecordPodEvent) else "default"
-
-
 def _reference(pod: Pod) -> dict[str, str]:
     of = pod.metadata
     return {"apiVersion": "v1", "kind": "Pod", "namespace": of.namespace, "name": of.name, "uid": of.uid}
-
-
-def _about(note: RecordPodEvent | RecordNodeEvent) -> dict[str, Any]:
-    """What was done about the pod, and the other pod that it was done for, where there is one."""
-    if isinstance(note, RecordNodeEvent) or not note.action:
-        return {}
-    return {"action": note.action} | ({"related": _reference(note.related)} if note.related else {})
 
 
 def _title(note: Note) -> str:
@@ -339,10 +322,7 @@ class Evictor:
 
     async def run(self) -> NoReturn:
         """Evict until cancelled."""
-        async with asyncio.TaskGroup() as workers:
-            for _ in range(_WRITERS):
-                workers.create_task(self._work())
-        raise AssertionError("workers do not end")
+        await run_workers(_WRITERS, self._work)
 
     async def _work(self) -> NoReturn:
         while True:
@@ -353,9 +333,8 @@ class Evictor:
                 await self._evict(evict)
             except APIError as error:
                 self._reporter.evict_failed(evict.victim, error)
-                now = asyncio.get_running_loop().time()
                 preemptor, victim = evict.preemptor.metadata.uid, evict.victim.metadata.uid
-                self._core.handle(EvictFailed(now, preemptor, victim, str(error)))
+                self._core.handle(EvictFailed(now(), preemptor, victim, str(error)))
             else:
                 self._reporter.preempted(evict.victim, evict.preemptor, evict.node)
                 self._writer.put(preempted(evict.victim, evict.preemptor, evict.node))

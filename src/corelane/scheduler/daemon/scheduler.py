@@ -18,7 +18,7 @@ from corelane.kube.objects import Node, NodeResourceTopology, NodeResourceTopolo
 from corelane.kube.pod import Pod
 from corelane.kube.translate import TranslationError
 from corelane.scheduler import events
-from corelane.scheduler.binding.binder import WORKERS, Binder, BinderReporter
+from corelane.scheduler.binding.binder import WORKERS, Binder, BinderReporter, now
 from corelane.scheduler.binding.claims import preempted
 from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.daemon.garbage import YoungObjects
@@ -88,12 +88,12 @@ class BoundPods:
         while True:
             pod = await self._vanished.get()
             try:
-                now = await self._client.get(Pod, pod.metadata.name, pod.metadata.namespace)
+                current = await self._client.get(Pod, pod.metadata.name, pod.metadata.namespace)
             except APIError:
                 # Deleted since, or unreadable: a count that is missing does no harm.
                 continue
-            if now.metadata.uid == pod.metadata.uid:
-                self._report_refusal(now)
+            if current.metadata.uid == pod.metadata.uid:
+                self._report_refusal(current)
 
     def _report_refusal(self, pod: Pod) -> None:
         status = pod.status
@@ -257,7 +257,7 @@ class Scheduler:
         older: type[T] | None = None,
     ) -> Informer[T]:
         def handle(change: ObjectChange[T]) -> None:
-            changed = event(_now(), change.old, change.new)
+            changed = event(now(), change.old, change.new)
             if isinstance(changed, PodChanged):
                 self._bound_pods.changed(changed.old, changed.new)
             self._intake.handle(changed)
@@ -315,11 +315,11 @@ class Scheduler:
 
     def request_bind(self, pod: Pod, node: str, profile: Profile) -> None:
         """Claim the pod's CPUs on a node that another scheduler chose, and bind it, if it fits there."""
-        self._intake.handle(BindRequested(_now(), pod, node, profile))
+        self._intake.handle(BindRequested(now(), pod, node, profile))
 
     def decide_permit(self, uid: str, plugin: str, *, allowed: bool, message: str = "") -> None:
         """Allow or deny, for a Permit plugin, the binding of a pod that it holds; else do nothing."""
-        self._intake.handle(PermitDecided(_now(), uid, allowed, plugin, message))
+        self._intake.handle(PermitDecided(now(), uid, allowed, plugin, message))
 
     def _give_permits(self) -> None:
         """What a plugin decides takes effect after the event that the core is handling."""
@@ -353,15 +353,15 @@ class Scheduler:
             self._carry_out_all()
             attempts = self._started and not self._draining
             if attempts:
-                begun = now = _now()  # Other tasks run in between.
-                while not self._draining and self.core.ready(now):
-                    self._intake.handle(CycleDue(now))
+                begun = time_now = now()  # Other tasks run in between.
+                while not self._draining and self.core.ready(time_now):
+                    self._intake.handle(CycleDue(time_now))
                     self._carry_out_all()
-                    now = _now()
-                    if now - begun >= _SLICE_SECONDS:
+                    time_now = now()
+                    if time_now - begun >= _SLICE_SECONDS:
                         await asyncio.sleep(0)
                         self._carry_out_all()
-                        begun = now = _now()
+                        begun = time_now = now()
             try:
                 async with asyncio.timeout_at(self.core.next_time() if attempts else None):
                     await self._intake.changed.wait()
@@ -394,7 +394,3 @@ class Scheduler:
                     self._writer.put(instruction)
                 case _:
                     self._writer.put(instruction)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

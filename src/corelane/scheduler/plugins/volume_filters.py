@@ -7,7 +7,7 @@ drivers.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -154,12 +154,8 @@ _SEPARATOR: Final = "__"
 _MISMATCH: Final = Rejection.of(VOLUME_ZONE, Reason(Code.VOLUME_ZONE_MISMATCH), resolvable=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A label of a volume that the node must have, with one of the values."""
-
-    key: str
-    values: frozenset[str]
+Place: TypeAlias = tuple[str, frozenset[str]]
+"""A label of a volume that the node must have, and its values, of which one must be the node's."""
 
 
 class VolumeZone(IdleForPlainPods, RowFilter):
@@ -187,10 +183,7 @@ class VolumeZone(IdleForPlainPods, RowFilter):
         if not any(key in labels for key in _LABELS):
             return None
         places: tuple[Place, ...] = cycle.state[VOLUME_ZONE]
-        agree = (
-            labels.get(place.key, labels.get(_CURRENT.get(place.key, place.key))) in place.values
-            for place in places
-        )
+        agree = (labels.get(key, labels.get(_CURRENT.get(key, key))) in values for key, values in places)
         return None if all(agree) else _MISMATCH
 
     def rejected(self, cycle: Cycle, rows: Rows) -> Iterator[tuple[Rejection, Mask]]:
@@ -198,11 +191,11 @@ class VolumeZone(IdleForPlainPods, RowFilter):
         placed, agrees = np.zeros(len(rows), np.bool_), np.ones(len(rows), np.bool_)
         for key in _LABELS:
             placed |= columns.topology.ids(key)[rows] != ABSENT
-        for place in cycle.state[VOLUME_ZONE]:
+        for former, values in cycle.state[VOLUME_ZONE]:
             # By the label's current name where they lack the former one.
             agreeing, absent = np.zeros(len(rows), np.bool_), np.ones(len(rows), np.bool_)
-            for key in dict.fromkeys((place.key, _CURRENT.get(place.key, place.key))):
-                agreeing |= absent & values_mask(key, place.values, columns, rows)
+            for key in dict.fromkeys((former, _CURRENT.get(former, former))):
+                agreeing |= absent & values_mask(key, values, columns, rows)
                 absent &= columns.topology.ids(key)[rows] == ABSENT
             agrees &= agreeing
         yield _MISMATCH, placed & ~agrees
@@ -235,7 +228,7 @@ def _places(cycle: Cycle, name: str) -> list[Place] | Reason:
         values = {
             key: [part.strip() for part in labels[key].split(_SEPARATOR)] for key in _LABELS if key in labels
         }
-        return [Place(key, frozenset(parts)) for key, parts in values.items() if all(parts)]
+        return [(key, frozenset(parts)) for key, parts in values.items() if all(parts)]
     class_name = class_of(claim)
     if not class_name:
         return Reason(Code.CLAIM_WITHOUT_CLASS)
