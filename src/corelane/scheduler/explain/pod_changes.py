@@ -63,16 +63,16 @@ def without_node_affinity(pod: Pod) -> tuple[Pod, str]:
 def without_pod_rules(pod: Pod) -> Iterator[tuple[str, Pod]]:
     """Yield the pod without one of its rules about other pods, and the rule's name."""
     affinity = pod.spec.affinity or Affinity()
-    for name, rule in _POD_RULES.items():
-        if bytes(getattr(affinity, name)):
-            free = replace(affinity, **{name: msgspec.Raw()})
+    rules = {
+        "podAffinity": (affinity.pod_affinity, replace(affinity, pod_affinity=msgspec.Raw())),
+        "podAntiAffinity": (affinity.pod_anti_affinity, replace(affinity, pod_anti_affinity=msgspec.Raw())),
+    }
+    for rule, (raw, free) in rules.items():
+        if bytes(raw):
             yield rule, replace(pod, spec=replace(pod.spec, affinity=free))
     if bytes(pod.spec.topology_spread_constraints):
         spec = replace(pod.spec, topology_spread_constraints=msgspec.Raw())
         yield "topologySpreadConstraints", replace(pod, spec=spec)
-
-
-_POD_RULES: Final = {"pod_affinity": "podAffinity", "pod_anti_affinity": "podAntiAffinity"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Flag, auto
 from functools import cache
-from typing import Any, TypeAlias
+from operator import attrgetter
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -106,13 +107,15 @@ def cpus_grew(before: NodeSummary, after: NodeSummary) -> bool:
         return True
     if not (isinstance(old.state, NodeState) and isinstance(new.state, NodeState)):
         return True
-    sets = ("free_exclusive", "shared_pool", "best_effort_pool", "system_pool")
     if new.state.reserved != old.state.reserved:
         return True
-    if any(getattr(new.state, name).mask & ~getattr(old.state, name).mask for name in sets):
+    if any(now.mask & ~then.mask for now, then in zip(_POOLS(new.state), _POOLS(old.state), strict=True)):
         return True
     zones = {zone.numa: zone for zone in old.amounts}
     return any(_zone_grew(zones[zone.numa], zone) for zone in new.amounts)
+
+
+_POOLS: Final = attrgetter("free_exclusive", "shared_pool", "best_effort_pool", "system_pool")
 
 
 def _zone_grew(before: ZoneAmounts, after: ZoneAmounts) -> bool:

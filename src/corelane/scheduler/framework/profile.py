@@ -317,7 +317,7 @@ def _score_forms(plugin: ScorePlugin, weight: float, scope: Scope | None = None)
         weight,
         scope or plugin.scope,
         _depends(plugin),
-        scores is not None and not getattr(plugin, "exact", True),
+        scores is not None and _member(plugin, "exact") not in (None, True),
         not scores,
         scores or partial(_scores_by_row, plugin=plugin),
         None if normalize else _member(plugin, "score_of_kind"),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache, reduce
 from itertools import accumulate
 from operator import or_
-from typing import Any, Final, Literal, NamedTuple, cast, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -241,7 +241,7 @@ class NodeResourceTopologyMatch:
         except settings.SettingsError as error:
             raise ValueError(f"cache.{error}, or remove it") from None
         kind, weights = scoring_strategy(scoringStrategy, get_args(scoring.Strategy))
-        return cls(cast(scoring.Strategy, kind), weights)
+        return cls(kind, weights)
 
     def scores(self, cycle: Cycle, columns: Columns, rows: Rows) -> Scores:
         """Nodes in the same canonical state have the same score."""

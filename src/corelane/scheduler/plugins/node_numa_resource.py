@@ -7,7 +7,7 @@ follow from the canonical state, and the totals of a node where upstream chooses
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, get_args
 
 import numpy as np
 
@@ -87,7 +87,7 @@ class NodeNUMAResource:
                     "Koordinator too: use these, or remove the field"
                 )
             numa = NUMAStrategy(order)
-        made = cls(cast(zone_shares.Strategy, kind), weights)
+        made = cls(kind, weights)
         made.defaults = SchedulerDefaults(bind, strategy=numa)
         return made
 

@@ -7,7 +7,7 @@ states necessary conditions; the answer for a finalist holds for all nodes in th
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal, TypeVar, cast, get_args
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 
 import numpy as np
 from msgspec import Meta, Struct
@@ -36,6 +36,7 @@ from corelane.workload import BindPolicy, ExclusivePolicy, NUMAPolicy, NUMAStrat
 from corelane.workload.placement_spec import NO_DEFAULTS
 
 E = TypeVar("E", bound=StrEnum)
+K = TypeVar("K", bound=str)
 Strategy = Literal["LeastAllocated", "MostAllocated"]
 Share = TypeVar("Share", float, Scores)
 _ANYTHING: Final = np.iinfo(np.int64).min
@@ -90,21 +91,22 @@ class _ScoringStrategy(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def scoring_strategy(
-    given: Mapping[str, Any] | None, types: Sequence[str], name: str = "scoringStrategy"
-) -> tuple[str, dict[str, int] | None]:
+    given: Mapping[str, Any] | None, types: Sequence[K], name: str = "scoringStrategy"
+) -> tuple[K, dict[str, int] | None]:
     """Return the type, and the weight of each resource, None without any. Raises ValueError."""
     try:
         strategy = settings.convert(given or {}, _ScoringStrategy)
     except settings.SettingsError as error:
         raise ValueError(f"{name}.{error}") from None
-    if strategy.type not in types:
+    kind = next((kind for kind in types if kind == strategy.type), None)
+    if kind is None:
         raise ValueError(f"{name}.type {strategy.type!r} is unknown: use one of {', '.join(types)}")
     if strategy.resources is None:
-        return strategy.type, None
+        return kind, None
     names = [resource.name for resource in strategy.resources]
     if twice := next((one for one in names if names.count(one) > 1), ""):
         raise ValueError(f"{name}.resources: {twice!r} is given twice: name a resource once")
-    return strategy.type, {resource.name: resource.weight or 1 for resource in strategy.resources}
+    return kind, {resource.name: resource.weight or 1 for resource in strategy.resources}
 
 
 class NodeResourcesFit(RowScore):
@@ -130,7 +132,7 @@ class NodeResourcesFit(RowScore):
                 f"scoringStrategy.resources {given}: only cpu and memory, weight 1, are scored; "
                 "use [{name: cpu, weight: 1}, {name: memory, weight: 1}], or remove the field"
             )
-        return cls(cast(Strategy, kind))
+        return cls(kind)
 
     def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
         lacking = tuple(_lacking(cycle, node))
