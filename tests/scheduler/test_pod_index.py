@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from typing import Any
 
 import msgspec
 from hypothesis import given, settings
@@ -71,27 +72,23 @@ _STEPS = st.one_of(
 def test_counts_equal_those_of_looking_at_every_pod(steps: list, askers: list[Pod]) -> None:
     cache, placed = NodeCache(), {}
     for what, one, other in steps:
-        if what == "put":
-            cache.put_pod(other, PodInfo.of(one))
-            placed[one.metadata.uid] = (one, other)
-        elif what == "drop":
-            cache.drop_pod(one)
-            placed.pop(one, None)
-        elif what == "node":
-            node = (
-                None if other is None else msgspec.convert({"metadata": {"name": one, "labels": other}}, Node)
-            )
-            cache.put_node(one, node)
-        else:
-            new = (
-                None
-                if other is None
-                else msgspec.convert({"metadata": {"name": one, "labels": other}}, Namespace)
-            )
-            if cache.objects.put_namespace(one, new):
-                cache.index.namespace_changed(one)
+        _take(cache, placed, what, one, other)
         for asker in askers:
             _check(cache, placed, asker)
+
+
+def _take(cache: NodeCache, placed: dict[str, tuple[Pod, str]], what: str, one: Any, other: Any) -> None:
+    labelled = {"metadata": {"name": one, "labels": other}}
+    if what == "put":
+        cache.put_pod(other, PodInfo.of(one))
+        placed[one.metadata.uid] = (one, other)
+    elif what == "drop":
+        cache.drop_pod(one)
+        placed.pop(one, None)
+    elif what == "node":
+        cache.put_node(one, None if other is None else msgspec.convert(labelled, Node))
+    elif cache.objects.put_namespace(one, None if other is None else msgspec.convert(labelled, Namespace)):
+        cache.index.namespace_changed(one)
 
 
 def _check(cache: NodeCache, placed: dict[str, tuple[Pod, str]], asker: Pod) -> None:
@@ -167,12 +164,7 @@ def test_counts_asked_for_in_portions_equal_those_of_looking_at_every_pod(
 ) -> None:
     cache, placed = NodeCache(), {}
     for what, one, other in steps:
-        if what == "put":
-            cache.put_pod(other, PodInfo.of(one))
-            placed[one.metadata.uid] = (one, other)
-        elif what == "drop":
-            cache.drop_pod(one)
-            placed.pop(one, None)
+        _take(cache, placed, what, one, other)
         for asker in askers:
             _ask_a_little(cache, asker, portion)
     for asker in askers:

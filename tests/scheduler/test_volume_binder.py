@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -164,6 +166,17 @@ class Sink:
         self.handle = events.append
 
 
+@asynccontextmanager
+async def watching_all(watches: ObjectWatches) -> AsyncIterator[None]:
+    """Every kind is listed, or known not to be served."""
+    task = asyncio.ensure_future(watches.run())
+    try:
+        await asyncio.wait_for(watches.settled(), 120)
+        yield
+    finally:
+        task.cancel()
+
+
 async def test_a_forbidden_kind_is_reported_and_listed_later() -> None:
     async with serving() as (fake, client):
         told: list[SchedulerEvent] = []
@@ -173,13 +186,9 @@ async def test_a_forbidden_kind_is_reported_and_listed_later() -> None:
         forbidden = failure(403, "Forbidden", "claims are forbidden")
         fake.script["/api/v1/persistentvolumeclaims"] = [forbidden, listing(CLAIM)]
         watches = ObjectWatches(client, Sink(told), SchedulerReporter())
-        task = asyncio.ensure_future(watches.run())
-        try:
-            await asyncio.wait_for(watches.settled(), 120)
+        async with watching_all(watches):
             for kind in (PersistentVolumeClaim, Namespace):
                 await _until(lambda: any(isinstance(getattr(one, "new", None), kind) for one in told))  # noqa: B023
-        finally:
-            task.cancel()
         claims = [one for one in told if isinstance(one, Unwatched) and one.plural == CLAIMS]
         assert [bool(one.error) for one in claims] == [True, False]
         assert "claims are forbidden" in claims[0].error
@@ -192,12 +201,8 @@ async def test_storage_kinds_that_are_not_served_are_empty_and_no_failure_is_rep
         script_all(fake)
         for kind in STORAGE:
             del fake.script[kind.api.path()]
-        watches = ObjectWatches(client, Sink(told), retries)
-        task = asyncio.ensure_future(watches.run())
-        try:
-            await asyncio.wait_for(watches.settled(), 120)
-        finally:
-            task.cancel()
+        async with watching_all(ObjectWatches(client, Sink(told), retries)):
+            pass
         asked = {request.path for request in fake.seen}
         assert {kind.api.path() for kind in STORAGE} <= asked
         assert {one.plural for one in told if isinstance(one, Unwatched)}.isdisjoint(
@@ -209,12 +214,8 @@ async def test_storage_kinds_that_are_not_served_are_empty_and_no_failure_is_rep
 async def test_kinds_known_not_to_be_served_are_not_asked_for() -> None:
     async with serving() as (fake, client):
         script_all(fake)
-        watches = ObjectWatches(client, Sink([]), SchedulerReporter(), unserved=STORAGE)
-        task = asyncio.ensure_future(watches.run())
-        try:
-            await asyncio.wait_for(watches.settled(), 120)
-        finally:
-            task.cancel()
+        async with watching_all(ObjectWatches(client, Sink([]), SchedulerReporter(), unserved=STORAGE)):
+            pass
         asked = {request.path for request in fake.seen}
         assert Namespace.api.path() in asked
         assert asked.isdisjoint(kind.api.path() for kind in STORAGE)
