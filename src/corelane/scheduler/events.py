@@ -4,12 +4,12 @@ Structs, as several are made for every pod: a frozen dataclass takes four times 
 """
 
 from collections.abc import Collection
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
 from corelane.kube.meta import Object
-from corelane.kube.objects import Node, NodeResourceTopology
+from corelane.kube.objects import Namespace, Node, NodeResourceTopology, Service
 from corelane.kube.pod import Pod
 from corelane.kube.storage import (
     CSIDriver,
@@ -182,11 +182,13 @@ class EventSink(Protocol):
         """Handle an event at once."""
 
 
-_TIMED: Final = frozenset(
-    {PersistentVolumeClaim, PersistentVolume, CSIDriver, CSINode, CSIStorageCapacity, StorageClass}
-    | {VolumeAttachment}
+OBJECTS: Final[tuple[type[Object], ...]] = (
+    *(Namespace, PersistentVolumeClaim, PersistentVolume, StorageClass, Service),
+    *(CSINode, CSIDriver, CSIStorageCapacity, VolumeAttachment),
 )
-"""Kinds beside pods, nodes and topologies whose changes have a name upstream."""
+"""Kinds beside pods, nodes and topologies whose changes may help pods in the queue."""
+_TIMED: Final = frozenset(OBJECTS) - {Namespace, Service}
+"""Those of which a change has a name upstream."""
 _TOPOLOGY: Final = "noderesourcetopologies.v1alpha2.topology.node.k8s.io"
 
 
@@ -202,21 +204,19 @@ def names_of(event: SchedulerEvent, schedulers: Collection[str]) -> tuple[str, .
         case NodeChanged():
             if event.old is not None and event.new is not None:
                 return _of_node(event.old, event.new)
-            return (f"Node{_action(event)}",)
+            return (f"Node{_action(event.old, event.new)}",)
         case TopologyChanged():
-            return (_TOPOLOGY + _action(event),)
+            return (_TOPOLOGY + _action(event.old, event.new),)
         case ObjectChanged():
             changed = event.new or event.old
-            if changed is not None and type(changed) in _TIMED:
+            if type(changed) in _TIMED and changed is not None:
                 group = "storage.k8s.io/" if changed.api.group else ""
-                return (f"{group}{changed.api.kind}{_action(event)}",)
+                return (f"{group}{changed.api.kind}{_action(event.old, event.new)}",)
     return ()
 
 
-def _action(event: Any) -> str:
-    if event.new is None:
-        return "Delete"
-    return "Add" if event.old is None else "Update"
+def _action(old: object, new: object) -> str:
+    return "Add" if old is None else "Delete" if new is None else "Update"
 
 
 def _of_pod(event: PodChanged, schedulers: Collection[str]) -> tuple[str, ...]:
@@ -232,7 +232,7 @@ def _of_pod(event: PodChanged, schedulers: Collection[str]) -> tuple[str, ...]:
         if old is not None and pod.spec.scheduler_name in schedulers:
             return "UnschedulablePodDelete", "AssignedPodAdd"
         return ("AssignedPodAdd",)
-    return (f"UnschedulablePod{_action(event)}",) if pod.spec.scheduler_name in schedulers else ()
+    return (f"UnschedulablePod{_action(old, new)}",) if pod.spec.scheduler_name in schedulers else ()
 
 
 def _of_node(old: Node, new: Node) -> tuple[str, ...]:

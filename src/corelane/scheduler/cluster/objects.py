@@ -20,13 +20,11 @@ from corelane.kube.storage import (
 )
 from corelane.kube.volumes import class_of
 from corelane.reasons import Code, Reason
-from corelane.scheduler.cluster.volumes import Capacity, VolumeUses
+from corelane.scheduler.cluster.volumes import Capacity, Key, VolumeUses
 
 _DENSE_FROM: Final = 64
 _NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 T = TypeVar("T")
-Key = tuple[str, str]
-"""Namespace and name."""
 
 
 class ClusterObjects:

@@ -11,24 +11,12 @@ from corelane.kube.client import KubeClient
 from corelane.kube.decode import Malformed
 from corelane.kube.informer import Informer, InformerReporter, ObjectChange
 from corelane.kube.meta import Object
-from corelane.kube.objects import Lease, Namespace, PodDisruptionBudget, Service
-from corelane.kube.storage import (
-    CSIDriver,
-    CSINode,
-    CSIStorageCapacity,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-    VolumeAttachment,
-)
+from corelane.kube.objects import Lease, PodDisruptionBudget
 from corelane.kube.translate.crane import CraneTopology
 from corelane.scheduler import events
 from corelane.scheduler.binding.binder import now
 
-KINDS: Final[tuple[type[Object], ...]] = (
-    *(Lease, Namespace, PersistentVolumeClaim, PersistentVolume, StorageClass, Service),
-    *(CSINode, CSIDriver, CSIStorageCapacity, VolumeAttachment, CraneTopology, PodDisruptionBudget),
-)
+KINDS: Final[tuple[type[Object], ...]] = (Lease, *events.OBJECTS, CraneTopology, PodDisruptionBudget)
 _ABSENT: Final = {403, 404, 405}
 """Answers that say that a kind is not served, or not to this client."""
 
