@@ -109,9 +109,8 @@ class Extender:
         info = self._cluster.get(node)
         if info is None or info.node is None:
             return False
-        cycle, skipped, rejected = self._begin(pod, (node,))
         freed = filtering.without(info, [victim for uid, victim in info.pods.items() if uid in victims])
-        return rejected is None and self._rejection(cycle, skipped, freed) is None
+        return finalists.rejection_on(self.profile, self._cluster, PodInfo.of(pod), freed) is None
 
     def _begin(self, pod: Pod, names: Iterable[str]) -> tuple[Cycle, frozenset[str], Rejection | None]:
         return finalists.begin(self.profile, self._cluster, PodInfo.of(pod), frozenset(names))

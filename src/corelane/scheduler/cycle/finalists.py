@@ -123,6 +123,13 @@ def begin(
     return cycle, skipped.union(skipping), None
 
 
+def rejection_on(profile: Profile, nodes: NodeCache, pod: PodInfo, node: NodeInfo) -> Rejection | None:
+    """Return why the pod does not fit on a node, which may differ from the one among `nodes`."""
+    cycle, skipped, rejected = begin(profile, nodes, pod, frozenset({node.name}))
+    filters = (plugin for plugin in profile.filters if plugin.name not in skipped)
+    return rejected or filtering.first_rejection(filters, cycle, node)
+
+
 def vectors_of(plan: Plan, cycle: Cycle) -> ShapeVectors:
     """Return the vectors of the pod's shape, not updated yet."""
     columns = cycle.cluster.columns

@@ -30,7 +30,6 @@ from corelane.scheduler.cycle import finalists
 from corelane.scheduler.cycle.attempts import Attempt
 from corelane.scheduler.explain import pod_changes
 from corelane.scheduler.framework import filtering
-from corelane.scheduler.framework.filtering import first_rejection
 from corelane.scheduler.framework.plugin import Rejection
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.plugins.node_resources import CPU_PLACEMENT
@@ -369,10 +368,7 @@ class _LiveTrial:
     def rejection(self, pod: Pod, node: str) -> Rejection | None:
         info = self.changed or self.cluster.get(node)
         assert info is not None
-        only = frozenset({node})
-        cycle, skipped, rejected = finalists.begin(self.profile, self.cluster, PodInfo.of(pod), only)
-        filters = (plugin for plugin in self.profile.filters if plugin.name not in skipped)
-        return rejected or first_rejection(filters, cycle, info)
+        return finalists.rejection_on(self.profile, self.cluster, PodInfo.of(pod), info)
 
     @contextmanager
     def node_as(self, node: Node) -> Iterator[None]:

@@ -18,7 +18,7 @@ from corelane.scheduler.cluster.pod_index import TermKind
 from corelane.scheduler.cluster.pods import NO_AFFINITIES, PodInfo
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
 from corelane.scheduler.framework.plugin import SKIP, Cycle, Rejection, Scope, Skip
-from corelane.scheduler.plugins.rows import RowFilter, RowScore, by_range
+from corelane.scheduler.plugins.rows import CountsPods, RowFilter, RowScore, by_range
 
 NAME: Final = "InterPodAffinity"
 _SCORES: Final = f"{NAME}/scores"
@@ -50,7 +50,7 @@ class Matched:
         return self.first and not any(totals.any() for totals in self.affinity.values())
 
 
-class InterPodAffinity(RowFilter, RowScore):
+class InterPodAffinity(RowFilter, RowScore, CountsPods):
     """See the module. Weights are 0 to 100; upstream's arguments."""
 
     name = NAME
@@ -124,14 +124,7 @@ class InterPodAffinity(RowFilter, RowScore):
 
     # Pods that are looked at as if they came or went.
 
-    def add_pod(self, cycle: Cycle, pod: PodInfo, node: NodeInfo) -> None:
-        self._change(cycle, pod, node, 1)
-
-    def remove_pod(self, cycle: Cycle, pod: PodInfo, node: NodeInfo) -> None:
-        self._change(cycle, pod, node, -1)
-
-    @staticmethod
-    def _change(cycle: Cycle, pod: PodInfo, node: NodeInfo, number: int) -> None:
+    def change(self, cycle: Cycle, pod: PodInfo, node: NodeInfo, number: int) -> None:
         matched: Matched | None = cycle.state.get(NAME)
         if matched is None:
             return

@@ -55,6 +55,20 @@ class RowFilter(ABC):
             left &= ~mask
 
 
+class CountsPods(ABC):
+    """The `PreFilterExtensions` of a plugin that counts pods."""
+
+    @abstractmethod
+    def change(self, cycle: Cycle, pod: PodInfo, node: NodeInfo, number: int) -> None:
+        """Answer from now on as if `number` more of the pod were on the node: 1 or -1."""
+
+    def add_pod(self, cycle: Cycle, pod: PodInfo, node: NodeInfo) -> None:
+        self.change(cycle, pod, node, 1)
+
+    def remove_pod(self, cycle: Cycle, pod: PodInfo, node: NodeInfo) -> None:
+        self.change(cycle, pod, node, -1)
+
+
 class RowScore(ABC):
     """A Score that is exact over rows: one node is one row."""
 

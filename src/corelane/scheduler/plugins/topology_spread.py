@@ -24,7 +24,7 @@ from corelane.scheduler.cluster.pod_index import OWNER, controller_of, labels_of
 from corelane.scheduler.cluster.pods import PodInfo, SpreadConstraint, spread_constraint
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
 from corelane.scheduler.framework.plugin import BEST, SKIP, Cycle, Rejection, Scope, Skip
-from corelane.scheduler.plugins.rows import RowFilter, required_mask
+from corelane.scheduler.plugins.rows import CountsPods, RowFilter, required_mask
 from corelane.workload.selectors import LabelRequirement, Operator
 
 
@@ -147,7 +147,7 @@ class Spread(tuple[Domains, ...]):
         return Spread(one.copy() for one in self)
 
 
-class PodTopologySpread(RowFilter):
+class PodTopologySpread(RowFilter, CountsPods):
     """Rejects nodes where a constraint's skew would exceed its limit; prefers domains with few pods.
 
     Pods without constraints get the default ones: hosts and zones, both ScheduleAnyway ("System"), or those
@@ -213,14 +213,7 @@ class PodTopologySpread(RowFilter):
 
     # Pods that are looked at as if they came or went.
 
-    def add_pod(self, cycle: Cycle, pod: PodInfo, node: NodeInfo) -> None:
-        self._change(cycle, pod, node, 1)
-
-    def remove_pod(self, cycle: Cycle, pod: PodInfo, node: NodeInfo) -> None:
-        self._change(cycle, pod, node, -1)
-
-    @staticmethod
-    def _change(cycle: Cycle, pod: PodInfo, node: NodeInfo, number: int) -> None:
+    def change(self, cycle: Cycle, pod: PodInfo, node: NodeInfo, number: int) -> None:
         spread: Spread | None = cycle.state.get(NAME)
         if spread is None or pod.pod.metadata.namespace != cycle.pod.pod.metadata.namespace:
             return

@@ -23,7 +23,7 @@ from corelane.scheduler.cluster.pods import PodInfo, is_disk
 from corelane.scheduler.cluster.volumes import claim_of, claim_volume, is_owned, pod_claims, volumes_on_node
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, added, always
 from corelane.scheduler.framework.plugin import SKIP, Cycle, NodeReason, Rejection, Scope, Skip
-from corelane.scheduler.plugins.rows import IdleForPlainPods, RowFilter, values_mask
+from corelane.scheduler.plugins.rows import CountsPods, IdleForPlainPods, RowFilter, values_mask
 from corelane.scheduler.plugins.volume_matching import names_claim
 
 VOLUME_RESTRICTIONS: Final = "VolumeRestrictions"
@@ -44,7 +44,7 @@ class ClaimUse:
         return ClaimUse(self.claims, self.uses)
 
 
-class VolumeRestrictions(IdleForPlainPods, RowFilter):
+class VolumeRestrictions(IdleForPlainPods, RowFilter, CountsPods):
     """Rejects nodes where a pod has the same disk, and all nodes while a ReadWriteOncePod claim is used."""
 
     name = VOLUME_RESTRICTIONS
@@ -88,14 +88,7 @@ class VolumeRestrictions(IdleForPlainPods, RowFilter):
         yield _DISK_CONFLICT, conflicts
         yield _CLAIM_IN_USE, np.full(len(rows), use.uses > 0)
 
-    def add_pod(self, cycle: Cycle, pod: PodInfo, node: NodeInfo) -> None:
-        self._change(cycle, pod, 1)
-
-    def remove_pod(self, cycle: Cycle, pod: PodInfo, node: NodeInfo) -> None:
-        self._change(cycle, pod, -1)
-
-    @staticmethod
-    def _change(cycle: Cycle, pod: PodInfo, number: int) -> None:
+    def change(self, cycle: Cycle, pod: PodInfo, node: NodeInfo, number: int) -> None:
         use: ClaimUse | None = cycle.state.get(VOLUME_RESTRICTIONS)
         if use is not None and pod.pod.metadata.namespace == cycle.pod.pod.metadata.namespace:
             use.uses += number * sum(name in use.claims for name in pod.facts.claims)
