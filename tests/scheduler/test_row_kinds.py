@@ -16,10 +16,10 @@ from corelane.scheduler.cycle.vectors import KindForms, ShapeVectors
 from corelane.scheduler.events import CycleDue
 from corelane.scheduler.framework.plugin import Cycle
 from corelane.scheduler.instructions import Bind, SetCondition
-from corelane.scheduler.plugins import default
-from corelane.scheduler.plugins.node_resources import Strategy
+from corelane.scheduler.plugins.node_numa_resource import NodeNUMAResource
+from corelane.scheduler.plugins.node_resources import NodeResourcesFit, Strategy
 from support import objects
-from support.core_lab import CoreLab, binds, cycle_of
+from support.core_lab import CoreLab, binds, cycle_of, profile_with
 from support.pods import container, guaranteed, pod
 
 NODES = 12
@@ -32,7 +32,7 @@ class Cluster(CoreLab):
 
     def __init__(self, seed: int, policy: str, strategy: Strategy, first: str) -> None:
         self.random = random.Random(seed)
-        profile = default.profile(strategy=strategy)
+        profile = profile_with(NodeResourcesFit(strategy), NodeNUMAResource(strategy))
         plugins = sorted(profile.plugins, key=lambda plugin: plugin.name != first)
         super().__init__(profiles=(dataclasses.replace(profile, plugins=tuple(plugins)),))
         self.running: list[Pod] = []

@@ -1,7 +1,6 @@
 """Informers of the kinds that a scheduler can do without; it goes on if some cannot be watched."""
 
 import asyncio
-import random
 from collections.abc import Collection
 from typing import Any, Final
 
@@ -29,11 +28,10 @@ class ObjectWatches:
         client: KubeClient,
         core: events.EventSink,
         reporter: InformerReporter,
-        rng: random.Random | None = None,
         unserved: Collection[type[Object]] = (),
     ) -> None:
         """`unserved` are kinds that the server is known not to serve: it is not asked for them."""
-        self._watches = [_Watch(client, kind, core, reporter, rng) for kind in KINDS if kind not in unserved]
+        self._watches = [_Watch(client, kind, core, reporter) for kind in KINDS if kind not in unserved]
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -56,7 +54,6 @@ class _Watch(InformerReporter):
         kind: type[Object],
         core: events.EventSink,
         reporter: InformerReporter,
-        rng: random.Random | None,
     ) -> None:
         def changed(change: ObjectChange[Any]) -> None:
             core.handle(events.ObjectChanged(now(), change.old, change.new))
@@ -69,7 +66,6 @@ class _Watch(InformerReporter):
             kind,
             handler=changed,
             reporter=self,
-            rng=rng,
             optional=kind.api.optional,
             remainders=kind is not Lease,
             namespace=keys.AGENT_NAMESPACE if kind is Lease else None,

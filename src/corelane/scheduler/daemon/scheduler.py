@@ -1,7 +1,6 @@
 """The scheduler: informers feed the core, whose instructions become requests to the API server."""
 
 import asyncio
-import random
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,7 +17,7 @@ from corelane.kube.objects import Node, NodeResourceTopology, NodeResourceTopolo
 from corelane.kube.pod import Pod
 from corelane.kube.translate import TranslationError
 from corelane.scheduler import events
-from corelane.scheduler.binding.binder import WORKERS, Binder, BinderReporter, now
+from corelane.scheduler.binding.binder import Binder, BinderReporter, now
 from corelane.scheduler.binding.claims import preempted
 from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.daemon.garbage import YoungObjects
@@ -210,11 +209,9 @@ class Scheduler:
         *,
         name: str = DEFAULT_NAME,
         profile: Profile | None = None,
-        rng: random.Random | None = None,
         reporter: SchedulerReporter | None = None,
         decisions: DecisionReporter | None = None,
         identity: str = "",
-        workers: int = WORKERS,
         lease: Leadership | None = None,
         profiles: Sequence[Profile] = (),
         backoff: Backoff | None = None,
@@ -233,26 +230,23 @@ class Scheduler:
         self._client = client
         self._reporter = reporter or SchedulerReporter()
         self._intake = intake = EventIntake(self.core, self._reporter, lease)
-        self._binder = Binder(client, intake, reporter=self._reporter, workers=workers)
+        self._binder = Binder(client, intake, reporter=self._reporter)
         self._writer = PodStatusWriter(client, name, self._reporter, self._binder, recorder)
         self._evictor = Evictor(client, name, intake, self._writer, self._reporter, lease)
         self._bound_pods = BoundPods(client, self._reporter)
         self._draining = False
         self._started = False
         self._informers: tuple[Informer[Any], ...] = (
-            self._informer(Node, events.NodeChanged, rng),
-            self._informer(
-                NodeResourceTopology, events.TopologyChanged, rng, older=NodeResourceTopologyV1Alpha1
-            ),
-            self._informer(Pod, events.PodChanged, rng, field_selector=_ALIVE),
+            self._informer(Node, events.NodeChanged),
+            self._informer(NodeResourceTopology, events.TopologyChanged, older=NodeResourceTopologyV1Alpha1),
+            self._informer(Pod, events.PodChanged, field_selector=_ALIVE),
         )
-        self._objects = ObjectWatches(client, intake, self._reporter, rng, unserved)
+        self._objects = ObjectWatches(client, intake, self._reporter, unserved)
 
     def _informer(
         self,
         kind: type[T],
         event: Callable[[float, T | None, T | None], events.SchedulerEvent],
-        rng: random.Random | None,
         field_selector: str | None = None,
         older: type[T] | None = None,
     ) -> Informer[T]:
@@ -269,7 +263,6 @@ class Scheduler:
             handler=handle,
             field_selector=field_selector,
             reporter=self._reporter,
-            rng=rng,
             # A cluster may have nodes without a published topology only, and no definition of the kind.
             optional=kind is NodeResourceTopology,
             absent_seconds=_UNDEFINED_SECONDS,

@@ -15,7 +15,7 @@ from corelane.scheduler.plugins.cpu_scores import (
 from corelane.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from corelane.scheduler.plugins.node_affinity import NodeAffinity
 from corelane.scheduler.plugins.node_numa_resource import NodeNUMAResource
-from corelane.scheduler.plugins.node_resources import CPUPlacement, NodeResourcesFit, Strategy
+from corelane.scheduler.plugins.node_resources import CPUPlacement, NodeResourcesFit
 from corelane.scheduler.plugins.preemption import DefaultPreemption
 from corelane.scheduler.plugins.simple import (
     DefaultBinder,
@@ -81,15 +81,11 @@ FACTORIES: Final[Mapping[str, Factory]] = {
 ORDER: Final = tuple(FACTORIES)
 
 
-def plugins(strategy: Strategy = "LeastAllocated") -> tuple[Plugin, ...]:
+def plugins() -> tuple[Plugin, ...]:
     """Return the default plugins in their order."""
-    made: dict[str, Plugin] = {
-        "NodeResourcesFit": NodeResourcesFit(strategy),
-        "NodeNUMAResource": NodeNUMAResource(strategy),
-    }
-    return tuple(made.get(name) or factory() for name, factory in FACTORIES.items())
+    return tuple(factory() for factory in FACTORIES.values())
 
 
-def profile(name: str = DEFAULT_NAME, strategy: Strategy = "LeastAllocated") -> Profile:
-    """Return the default profile, for spreading pods over nodes or for packing them."""
-    return Profile(name, plugins(strategy), WEIGHTS)
+def profile(name: str = DEFAULT_NAME) -> Profile:
+    """Return the default profile."""
+    return Profile(name, plugins(), WEIGHTS)
