@@ -431,7 +431,7 @@ async def test_an_event_says_what_would_help_on_the_nearest_node(lab: Lab) -> No
         return await answer({})(request)
 
     lab.fake.script["/api/v1/namespaces/ns/events"] = [created]
-    writer = PodStatusWriter(lab.client, "s", WriteReporter())
+    writer = PodStatusWriter(lab.client, "s", WriteReporter(), lab.binder)
     writing = asyncio.create_task(writer.run())
     writer.put(RecordPodEvent(pod, "Warning", "FailedScheduling", "why", nearest))
     assert await written == "why Nearest is n1: move ns/x off CPUs 1-3."
@@ -449,7 +449,7 @@ async def written(lab: Lab, *notes: SetCondition, bound: str = "") -> list[str]:
         def write_failed(self, what: str, error: APIError) -> None:
             failed.append(f"{what}: {error}")
 
-    writer = PodStatusWriter(lab.client, "s", Reporter())
+    writer = PodStatusWriter(lab.client, "s", Reporter(), lab.binder)
     for note in notes:
         writer.put(note)
     if bound:

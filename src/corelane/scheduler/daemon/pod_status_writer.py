@@ -12,6 +12,7 @@ pod since refuses it (409). It is then written again only if the pod is read wit
 
 import asyncio
 from collections import OrderedDict, deque
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import blake2s
 from typing import Any, Final, NoReturn, Protocol, TypeAlias
@@ -87,7 +88,7 @@ class PodStatusWriter:
         client: KubeClient,
         component: str,
         reporter: WriteReporter,
-        binder: Binder | None = None,
+        binder: Binder,
         recorder: EventRecorder | None = None,
     ) -> None:
         """The bindings of `binder` go first. Without a `recorder`, the client creates events."""
@@ -126,12 +127,9 @@ class PodStatusWriter:
     async def _write_notes(self) -> NoReturn:
         while True:
             await self._work.acquire()
-            if self._binder is not None:
-                try:
-                    async with asyncio.timeout(_LONGEST_YIELD):
-                        await self._binder.wait_sent()
-                except TimeoutError:
-                    pass
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LONGEST_YIELD):
+                    await self._binder.wait_sent()
             note = self._next()
             if note is None:
                 continue
