@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import product
-from operator import or_
+from operator import itemgetter, or_
 from typing import Final
 
 from msgspec.structs import replace
@@ -42,6 +42,8 @@ class Group:
     a node helps there alone, and not while it is smaller than the pod."""
     count: int = 0
     """Number of parked pods."""
+    number: int = 0
+    """Sorts groups that request as much CPU."""
     trials: set[str] = field(default_factory=set)
     """UIDs of pods of the group that are ready or backing off to find out whether a change helped."""
     hopeful: bool = False
@@ -75,6 +77,8 @@ class Group:
 
 
 _EITHER: Final = (True, False)
+_CPU: Final = itemgetter(0)
+_ORDER: Final = itemgetter(0, 1)
 _HEAR_GROWTH: Final = frozenset({"NodeResourcesFit", "CPUPlacement"})
 """Plugins with a hint about nodes that become large enough."""
 LONGEST_PARKED: Final = 300.0
@@ -90,7 +94,6 @@ class UnschedulablePods:
         self.groups: dict[Hashable, Group] = {}
         self._listening: dict[tuple[ChangeKind, bool], list[tuple[int, int, Group]]] = {}
         """Also by whether the groups are local."""
-        self._number: dict[Hashable, int] = {}
         self._flushes: list[tuple[float, int, Hashable]] = []
         self._count = 0
 
@@ -105,7 +108,7 @@ class UnschedulablePods:
             groups = self._listening.get((kind, local), [])
             end = len(groups)
             if local and most_cpu is not None:
-                end = bisect_right(groups, most_cpu, key=_cpu)
+                end = bisect_right(groups, most_cpu, key=_CPU)
             for _, _, group in groups[:end]:
                 if group.key not in seen:
                     seen.add(group.key)
@@ -116,10 +119,10 @@ class UnschedulablePods:
         self.drop(group.key)
         self._count += 1
         self.groups[group.key] = group
-        self._number[group.key] = self._count
+        group.number = self._count
         for kind in members(group.kinds):
             groups = self._listening.setdefault((kind, group.local), [])
-            insort(groups, (group.cpu, self._count, group), key=_order)
+            insort(groups, (group.cpu, self._count, group), key=_ORDER)
         self.confirmed(group, now)
 
     def judged(self, key: Hashable, info: PodInfo, verdict: Verdict, now: float) -> Group:
@@ -152,10 +155,9 @@ class UnschedulablePods:
         group = self.groups.pop(key, None)
         if group is None:
             return
-        number = self._number.pop(key)
         for kind in members(group.kinds):
             groups = self._listening[kind, group.local]
-            del groups[bisect_left(groups, (group.cpu, number), key=_order)]
+            del groups[bisect_left(groups, (group.cpu, group.number), key=_ORDER)]
 
     def drop_empty(self, group: Group) -> None:
         """Remove a group without parked pods."""
@@ -186,14 +188,6 @@ class UnschedulablePods:
                 return group
             heapq.heappop(self._flushes)
         return None
-
-
-def _cpu(entry: tuple[int, int, Group]) -> int:
-    return entry[0]
-
-
-def _order(entry: tuple[int, int, Group]) -> tuple[int, int]:
-    return entry[:2]
 
 
 MOST_WAITING: Final = 20_000
