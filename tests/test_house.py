@@ -20,7 +20,7 @@ LINES = {
     "placement": 5_570,
     "reasons": 1_360,
     "runtime": 4_060,
-    "scheduler": 18_560,
+    "scheduler": 18_410,
     "view": 4_240,
     "workload": 530,
 }
