@@ -134,8 +134,14 @@ class CRIPods:
         self.call("RemoveContainer", {1: container})
 
     def remove_pod(self, pod: Pod) -> None:
-        """Stop and remove a pod with its containers."""
+        """Stop and remove a pod as the kubelet does: its containers before the sandbox.
+
+        With containers left, removing a sandbox takes containerd's lock against new NRI plugins twice: one
+        that registers in between, such as an agent's restart, blocks both for ever (2.1.9).
+        """
         self.call("StopPodSandbox", {1: pod.id})
+        for container in self.call("ListContainers", {1: {3: pod.id}}).get(1, []):
+            self.remove(_text(decode(container), 1))
         self.call("RemovePodSandbox", {1: pod.id})
         self.pods.remove(pod)
 
