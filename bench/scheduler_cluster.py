@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 TOKEN: Final = "benchtoken"  # noqa: S105 - of a server on loopback that ends with the run
 AT_ONCE: Final = 24
 STARTUP_S: Final = 300.0
-CRD: Final = ROOT.parent / "shared" / "data" / "nrt-api" / "crd.yaml"
+CRD: Final = ROOT / "deploy" / "noderesourcetopologies.yaml"
 
 
 @dataclass(frozen=True, slots=True)
