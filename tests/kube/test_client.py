@@ -63,6 +63,16 @@ def test_a_list_goes_through_all_pages() -> None:
     run(story)
 
 
+def test_a_list_from_the_cache_names_no_version_where_it_is_continued() -> None:
+    async def story(fake: Fake, client: KubeClient) -> None:
+        fake.script[PODS] = [listing(pod("a"), continuation="c"), listing(pod("b"))]
+        assert len((await client.list(Pod, page=1, cached=True)).items) == 2
+        asked = [dict(request.query) for request in fake.seen]
+        assert asked == [{"limit": "1", "resourceVersion": "0"}, {"limit": "1", "continue": "c"}]
+
+    run(story)
+
+
 def test_a_list_that_expires_between_pages_is_begun_anew_in_one_piece() -> None:
     async def story(fake: Fake, client: KubeClient) -> None:
         fake.script[PODS] = [
@@ -446,8 +456,8 @@ def test_a_list_whose_pages_never_end_is_an_error() -> None:
     run(story)
 
 
-@pytest.mark.parametrize("zipped", [False, True])
-def test_a_page_that_is_too_long_is_read_in_smaller_ones(monkeypatch, zipped: bool) -> None:
+@pytest.mark.parametrize(("zipped", "cached"), [(False, False), (True, False), (False, True)])
+def test_a_page_that_is_too_long_is_read_in_smaller_ones(monkeypatch, zipped: bool, cached: bool) -> None:
     monkeypatch.setattr(connection, "_LONGEST_ANSWER", 1 << 20)
 
     async def respond(request: web.Request) -> web.Response:
@@ -460,8 +470,9 @@ def test_a_page_that_is_too_long_is_read_in_smaller_ones(monkeypatch, zipped: bo
 
     async def story(fake: Fake, client: KubeClient) -> None:
         fake.script[PODS] = [respond] * 3
-        assert len((await client.list(Pod)).items) == 125
-        assert [request.query["limit"] for request in fake.seen] == ["500", "125"]
+        assert len((await client.list(Pod, cached=cached)).items) == 125
+        asked = [(request.query["limit"], request.query.get("resourceVersion")) for request in fake.seen]
+        assert asked == [("500", "0")] * cached + [("500", None), ("125", None)]
 
     run(story)
 

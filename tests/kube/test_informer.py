@@ -122,6 +122,27 @@ def test_when_the_version_is_gone_the_difference_is_replayed(how: str) -> None:
     run(story)
 
 
+def test_only_the_first_list_is_from_the_servers_cache() -> None:
+    """A later one is to show at least what the watch before it showed."""
+
+    async def main() -> None:
+        async with asyncio.timeout(20), serving() as (fake, client):
+            fake.script[PODS] = [listing(pod("a"), version="5"), listing(pod("b"), version="9")]
+            fake.script[WATCH] = [failure(410, "Expired", "too old"), watching()]
+            news = asyncio.Queue[str]()
+            informer = Informer(
+                client, Pod, handler=lambda change: news.put_nowait(told(change)), cached=True,
+                sleep=lambda _: asyncio.sleep(0.001),
+            )  # fmt: skip
+            running = asyncio.create_task(informer.run())
+            assert [await news.get() for _ in range(3)] == ["+a@1", "-a@1", "+b@1"]
+            running.cancel()
+            lists = [request.query for request in fake.seen if "watch" not in request.query]
+            assert [query.get("resourceVersion") for query in lists] == ["0", None]
+
+    asyncio.run(main())
+
+
 def test_after_a_cut_the_watch_goes_on_from_the_last_whole_event_or_bookmark() -> None:
     async def story(fake: Fake, watched: Watched) -> None:
         bookmark = {"metadata": {"resourceVersion": "20"}, "spec": {"containers": None}}

@@ -95,10 +95,16 @@ class KubeClient:
         label_selector: str | None = None,
         field_selector: str | None = None,
         page: int = 500,
+        cached: bool = False,
     ) -> Listing[T]:
-        """Read all objects, `page` at a time; in one piece if the list expires between pages."""
+        """Read all objects, `page` at a time; in one piece if the list expires between pages.
+
+        With `cached` the server may answer from its cache, which can be older than what was written last:
+        kube-apiserver then gives the whole list in one piece.
+        """
         path = kind.api.path(namespace)
-        query = _query(labelSelector=label_selector, fieldSelector=field_selector)
+        version = "0" if cached else None
+        query = _query(labelSelector=label_selector, fieldSelector=field_selector, resourceVersion=version)
         try:
             return await self._pages(kind, path, query | _query(limit=page))
         except Gone:
@@ -112,6 +118,8 @@ class KubeClient:
             try:
                 page = await _page(kind, await self.raw("GET", path, query))
             except TooLong:
+                if query.pop("resourceVersion", None):
+                    continue  # the cache knows no pages
                 if int(query.get("limit", 1)) == 1:
                     raise
                 query = query | {"limit": str(max(1, int(query["limit"]) // 4))}
@@ -125,6 +133,7 @@ class KubeClient:
                 seen = f"{len(items)} objects, {empty} empty pages"
                 raise MalformedObject(f"the list of {kind.api.plural} does not end ({seen})")
             query = query | {"continue": page.continuation}
+            query.pop("resourceVersion", None)  # the continuation names it
 
     async def watch(
         self,

@@ -128,12 +128,14 @@ class Informer(Generic[T]):
         absent_seconds: float = ABSENT_SECONDS,
         older: type[T] | None = None,
         remainders: bool = False,
+        cached: bool = False,
     ) -> None:
         """An `optional` kind may not be served (404): then there are no objects of it, until it is.
 
         It is listed again after 30 s, doubled each time up to `absent_seconds`, less up to half at random.
         `older` is the kind in an older version of its API, read where the server has no newer one.
-        With `remainders`, what a malformed object occupies is kept as the object.
+        With `remainders`, what a malformed object occupies is kept as the object. `cached` is for objects
+        of which any recent state will do: the first list is from the server's cache, as client-go's are.
         """
         self.kind = kind
         self._newest, self._older = kind, older
@@ -151,6 +153,7 @@ class Informer(Generic[T]):
         self._optional = optional
         self._absent_seconds = absent_seconds
         self._remainders = remainders
+        self._cached = cached
         self._mirror: Mirror[T] = Mirror()
         self._malformed: dict[Key, Malformed] = {}
         self._synced = asyncio.Event()
@@ -198,13 +201,14 @@ class Informer(Generic[T]):
     async def _listing(self) -> Listing[T]:
         """List the kind in the newest version that is served."""
         self.kind = self._newest
+        where = self._where | {"cached": True} if self._cached and not self._synced.is_set() else self._where
         try:
-            return await self._client.list(self.kind, **self._where)
+            return await self._client.list(self.kind, **where)
         except APIError as error:
             if error.code != 404 or self._older is None:
                 raise
         self.kind = self._older
-        return await self._client.list(self.kind, **self._where)
+        return await self._client.list(self.kind, **where)
 
     async def _replace(self, listing: Listing[T]) -> None:
         before, self._malformed = self._malformed, {bad.key: bad for bad in listing.malformed}

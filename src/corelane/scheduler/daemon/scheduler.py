@@ -268,6 +268,7 @@ class Scheduler:
             absent_seconds=_UNDEFINED_SECONDS,
             older=older,
             remainders=True,
+            cached=kind is NodeResourceTopology,  # 80 MB for 5,000 nodes: pages of etcd take 4 s, its cache 1
         )
 
     def _report_problem(self, kind: type[Object], new: Object | None) -> None:
