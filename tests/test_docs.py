@@ -81,6 +81,25 @@ def test_an_index_names_every_page_beside_it(index: Path) -> None:
     assert {page.name for page in index.parent.glob("*.md")} - {index.name} <= linked
 
 
+def test_source_names_only_modules_that_exist() -> None:
+    """`room.module` in a docstring, and `room.module.name`; a room is a package or module of corelane."""
+    home = DOCS.parent / "src/corelane"
+    rooms = "|".join(sorted(path.stem for path in home.iterdir() if not path.name.startswith("_")))
+    named, broken = re.compile(rf"``?((?:{rooms})(?:\.[a-z_]\w*)+)``?"), []
+    for path in home.rglob("*.py"):
+        for reference in {*named.findall(path.read_text())} - {"limits.cpu", "runtime.v1"}:
+            parts = reference.split(".")
+            modules = [home.joinpath(*parts[:size]) for size in range(len(parts), 0, -1)]
+            place = next(
+                module for module in modules if module.is_dir() or module.with_suffix(".py").exists()
+            )
+            text = (place / "__init__.py" if place.is_dir() else place.with_suffix(".py")).read_text()
+            rest = parts[len(place.relative_to(home).parts) :]
+            if not all(re.search(rf"\b{name}\b", text) for name in rest):
+                broken.append((str(path.relative_to(home)), reference))
+    assert broken == []
+
+
 def test_source_names_only_pages_that_exist() -> None:
     named = re.compile(r"(?<!driver: )\bdocs/[\w/-]+\.md")
     files = [

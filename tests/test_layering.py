@@ -40,7 +40,7 @@ ALLOWED = {
     "limits": "cpuset quantity durations reasons machine workload kernel yaml_keys settings",
     "runtime": "cpuset kernel",
     "kube": "cpuset quantity reasons machine workload placement node input_files yaml_keys",
-    "fleet": "cpuset quantity names reasons machine workload node kube",
+    "fleet": "cpuset quantity names input_files reasons machine workload node kube",
     "agent": f"{_DAEMON} kernel runtime structured_log",
     "scheduler": f"{_DAEMON} prometheus structured_log",
     "view": f"{_CORE} kernel limits",

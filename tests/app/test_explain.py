@@ -17,12 +17,13 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from corelane import node as nodes
-from corelane.app import explain, recorded_decisions
+from corelane.app import explain
 from corelane.app.explain import PodQuery
-from corelane.app.recorded_decisions import Endpoint, NoScheduler
 from corelane.cli import main
 from corelane.cpuset import CPUSet
+from corelane.fleet import recorded_decisions
 from corelane.fleet.cluster import ClusterObjects
+from corelane.fleet.recorded_decisions import Endpoint, NoScheduler
 from corelane.kube import keys, translate
 from corelane.kube.meta import Condition, ObjectMeta
 from corelane.kube.objects import Lease, LeaseSpec, Taint

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from corelane.app import local_instance, recorded_decisions, status
-from corelane.app.recorded_decisions import NoScheduler
+from corelane.app import local_instance, status
 from corelane.cpuset import CPUSet
 from corelane.fleet import cluster as fleet
+from corelane.fleet import recorded_decisions
 from corelane.fleet.cluster import ClusterObjects
+from corelane.fleet.recorded_decisions import NoScheduler
 from corelane.fleet.status import container_lines, without_agent
 from corelane.kube.apierrors import APIError, NoCluster, Unreachable
 from corelane.kube.client import KubeClient

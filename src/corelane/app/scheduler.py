@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 
 from corelane import input_files, structured_log
 from corelane.kube.client import KubeClient
+from corelane.kube.kubeconfig import SERVICE_ACCOUNT
 from corelane.kube.leader_election import ElectionSettingsError, LeaderElector, LeaseSettings
 from corelane.kube.meta import Object
 from corelane.scheduler import profiles
@@ -38,7 +39,7 @@ from corelane.supervise import until_signal
 
 PORT: Final = 10251
 """The port on which kube-scheduler once served the same pages without TLS."""
-_NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_NAMESPACE_FILE: Final = SERVICE_ACCOUNT / "namespace"
 _DEFAULT_NAMESPACE: Final = "kube-system"
 _TIMES: Final = {
     "duration": ("lease_duration", "leaseDuration", "--leader-elect-lease-duration"),

@@ -35,7 +35,6 @@ class KubeletError(Exception):
 
 
 PORT: Final = 10250
-_SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class Bind(Struct, frozen=True):
     assignments: Mapping[str, CPUSet] = field(default_factory=dict)
     work: tuple[PreBindWork, ...] = ()
     in_order: bool = False
-    """Whether earlier such bindings to the node are answered before it is sent; see `binding_order`."""
+    """Whether earlier such bindings to the node are answered before it is sent; see `binding.bindings`."""
 
 
 class LookUpPod(Struct, frozen=True):

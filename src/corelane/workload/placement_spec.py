@@ -141,4 +141,4 @@ class PlacementSpec:
     defaults: SchedulerDefaults = NO_DEFAULTS
     """Of the scheduler's profile; no annotation carries them."""
     core_kind: str | None = None
-    """Only CPUs of cores of this kind (see `machine.kinds`)."""
+    """Only CPUs of cores of this kind (see `machine.model.core_kinds`)."""

@@ -31,6 +31,7 @@ from corelane.kernel import container_cgroup, container_paths
 from corelane.kernel.container_paths import CgroupView
 from corelane.kernel.files import Directory
 from corelane.kube.client import KubeClient
+from corelane.kube.kubeconfig import SERVICE_ACCOUNT
 from corelane.kube.kubelet import PORT, KubeletAccess, KubeletClient
 from corelane.kube.pod import Pod
 from corelane.machine import Machine, sysfs
@@ -44,7 +45,6 @@ from corelane.settings import SettingsError
 from corelane.supervise import completes, innermost, until_signal
 
 STATE_DIR: Final = Path("/var/lib/corelane")
-_SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ def check_settings(options: AgentOptions, config: NodeConfig, machine: Machine) 
 
 
 def kubelet_access(
-    connection: KubeletConnection, name: str, service_account: Path = _SERVICE_ACCOUNT
+    connection: KubeletConnection, name: str, service_account: Path = SERVICE_ACCOUNT
 ) -> KubeletAccess:
     """Return how to reach the kubelet; what the file leaves out is that of the agent's pod.
 

@@ -199,7 +199,7 @@ def node(root: Path) -> MeasuredNode:
 
 
 class _Spec(msgspec.Struct, frozen=True):
-    """What is read of a record of corelane's own runtime; see `runtime.records`."""
+    """What is read of a record of corelane's own runtime; see `embedded.containers.records`."""
 
     name: str
     namespace: str

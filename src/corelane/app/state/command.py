@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from corelane import node
 from corelane.app import kubelet_settings
@@ -25,9 +25,6 @@ from corelane.node.recovery.rebuilding import RepairError, StateDifference
 from corelane.reasons import Code, Reason
 from corelane.view import state as view
 from corelane.view import tables
-
-if TYPE_CHECKING:
-    pass
 
 
 def show(path: Path, *, as_json: bool, say: Say) -> int:

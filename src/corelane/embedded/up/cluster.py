@@ -21,7 +21,6 @@ from corelane.agent.allocation.instructions import PublishEvent
 from corelane.agent.kubelet.kubelet_allocations import KubeletStateFile
 from corelane.agent.reporting import LogReporter
 from corelane.app import machines
-from corelane.app.recorded_decisions import FILE
 from corelane.app.state import cgroups
 from corelane.embedded.apiserver.http.auth import MASTERS, User
 from corelane.embedded.apiserver.http.in_process import InProcess
@@ -44,6 +43,7 @@ from corelane.embedded.up.agent_links import InProcessNodes, PodLogs
 from corelane.embedded.up.datadir import DataDir, purge
 from corelane.embedded.up.lost_pods import NodeRecords, Recovery
 from corelane.embedded.up.options import UpOptions
+from corelane.fleet.recorded_decisions import FILE
 from corelane.kernel import files
 from corelane.kube.client import KubeClient
 from corelane.kube.http_listener import HTTPListener

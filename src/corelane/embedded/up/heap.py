@@ -47,7 +47,7 @@ def bound_tls_buffers() -> None:
 async def keep_small(period: float = PERIOD) -> None:
     """Collect garbage of all ages, and return freed pages, until cancelled.
 
-    Python itself would not: what is listed is frozen, see `scheduler.daemon.memory`, and what was made since
+    Python itself would not: what is listed is frozen, see `scheduler.daemon.garbage`, and what was made since
     is collected by its youth alone. Takes at most a hundredth of the time.
     """
     pause = period

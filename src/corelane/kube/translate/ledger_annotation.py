@@ -69,7 +69,7 @@ class _Ledger(Wire, frozen=True):
     """UID to the milliCPU that the pod requests at the same time."""
     entries: tuple[_Owned, ...] = ()
     placed_pods: dict[str, dict[str, Any]] = msgspec.field(name="tenants", default_factory=dict)
-    """UID to the facts that other pods' placement depends on; see `node.placed_pods`."""
+    """UID to the facts that other pods' placement depends on; see `node.koordinator.zone_shares`."""
     memory: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     """Memory by NUMA node, under a memory manager; see `node.codec`."""
     leased: bool = False

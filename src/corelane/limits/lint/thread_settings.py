@@ -27,7 +27,7 @@ _THREADS: Final = (
     "SPARK_EXECUTOR_CORES",
     "vCPUs",
 )
-"""Variables; Spark's and KubeVirt's are set by their operators (`operator_fields`)."""
+"""Variables; Spark's and KubeVirt's are set by their operators."""
 _PROCESSES: Final = ("WEB_CONCURRENCY", "GUNICORN_WORKERS", "UVICORN_WORKERS")
 _JAVA: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "JAVA_OPTS", "_JAVA_OPTIONS")
 _JVM_IMAGE: Final = re.compile(r"openjdk|temurin|corretto|(^|[/-])(jre|jdk|java)\b")

@@ -65,7 +65,7 @@ class KindForms:
     @classmethod
     def of(cls, filters: Iterable[FilterForms], scores: Iterable[ScoreForms]) -> "KindForms | None":
         """Return the forms of these plugins; None where one of them has none."""
-        # Rooms last, as in `ShapeVectors._blame_pods`: the first filter that rejects has the blame.
+        # Rooms last, as in `ShapeVectors._put_blame`: the first filter that rejects has the blame.
         of_pods = sorted(
             (one for one in filters if one.depends_on_pods), key=lambda one: one.room is not None
         )
