@@ -193,8 +193,8 @@ def _remove(state: SchedulerState, uid: str, now: float) -> Iterator[Instruction
     if binding := state.bindings.drop(uid):
         steps.unreserve(state, binding)
         yield from stopped(binding, "the pod was deleted")
-    claims.drop_pod(state, uid, now)
-    claims.forget_pod(state, uid, now)
+    claims.release(state, uid, now)
+    claims.forget_ended(state, uid, now)
 
 
 def _placed(state: SchedulerState, old: Pod | None, pod: Pod, now: float) -> Iterator[Instruction]:

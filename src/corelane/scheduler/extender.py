@@ -15,10 +15,10 @@ from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.cycle import finalists
-from corelane.scheduler.framework import filtering
-from corelane.scheduler.framework.filtering import first_rejection
+from corelane.scheduler.framework import trials
 from corelane.scheduler.framework.plugin import BEST, Cycle, Plugin, Rejection
 from corelane.scheduler.framework.profile import Profile
+from corelane.scheduler.framework.trials import first_rejection
 
 HIGHEST: Final = 10
 """The highest priority that an extender gives (MaxExtenderPriority)."""
@@ -109,7 +109,7 @@ class Extender:
         info = self._cluster.get(node)
         if info is None or info.node is None:
             return False
-        freed = filtering.without(info, [victim for uid, victim in info.pods.items() if uid in victims])
+        freed = trials.without(info, [victim for uid, victim in info.pods.items() if uid in victims])
         return finalists.rejection_on(self.profile, self._cluster, PodInfo.of(pod), freed) is None
 
     def _begin(self, pod: Pod, names: Iterable[str]) -> tuple[Cycle, frozenset[str], Rejection | None]:

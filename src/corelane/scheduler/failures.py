@@ -14,9 +14,9 @@ from corelane.scheduler.cluster.states import Fact
 from corelane.scheduler.cycle.attempts import Attempt
 from corelane.scheduler.explain import nearest as live
 from corelane.scheduler.framework.checked import WrongAnswer
-from corelane.scheduler.framework.filtering import first_rejection
 from corelane.scheduler.framework.plugin import Cycle, StateError
 from corelane.scheduler.framework.profile import Profile
+from corelane.scheduler.framework.trials import first_rejection
 from corelane.scheduler.instructions import Instruction, NearestNode, RecordPodEvent, SetCondition
 from corelane.scheduler.plugins.node_resources import CPU_PLACEMENT
 from corelane.scheduler.queue.waiting import Waiting

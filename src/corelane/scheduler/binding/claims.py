@@ -69,7 +69,7 @@ def put_pod(state: SchedulerState, node: str, pod: PodInfo, now: float) -> None:
     """Count a pod on a node, and no longer on another."""
     before = state.cluster.node_of(pod.uid)
     if before not in {None, node}:
-        drop_pod(state, pod.uid, now)
+        release(state, pod.uid, now)
     kind = ChangeKind.POD_CHANGED if before == node else ChangeKind.POD_ADDED
     with NodeComparison(state, kind, node, now, state.cluster.pod(pod.uid), pod):
         state.cluster.put_pod(node, pod)
@@ -86,7 +86,7 @@ def refresh_pod(state: SchedulerState, pod: Pod, now: float) -> None:
         state.cluster.refresh_pod(pod)
 
 
-def drop_pod(state: SchedulerState, uid: str, now: float) -> None:
+def release(state: SchedulerState, uid: str, now: float) -> None:
     """Count a pod on its node no longer."""
     pod, node = state.cluster.pod(uid), state.cluster.node_of(uid)
     if node is not None:
@@ -262,7 +262,7 @@ def forget_nomination(state: SchedulerState, uid: str, now: float, *, taken: str
         _report_nominated(state, ChangeKind.POD_REMOVED, node, pod, None, now)
 
 
-def forget_pod(state: SchedulerState, uid: str, now: float) -> None:
+def forget_ended(state: SchedulerState, uid: str, now: float) -> None:
     """Forget a pod that has ended, as a victim or while it was nominated."""
     state.cluster.nominations.evicting.discard(uid)
     forget_nomination(state, uid, now)

@@ -34,7 +34,7 @@ def carry_out(state: SchedulerState, step: Step, now: float) -> Iterator[Instruc
         case Released(binding):
             unreserve(state, binding)
             state.decisions.binding_ended(now, binding.uid, "released", binding.failure)
-            claims.drop_pod(state, binding.uid, now)
+            claims.release(state, binding.uid, now)
             state.cluster.nominations.evicting.discard(binding.uid)
             if state.schedules(binding.bind.pod):
                 state.queue.retry(binding.waiting, now)
@@ -45,14 +45,14 @@ def carry_out(state: SchedulerState, step: Step, now: float) -> Iterator[Instruc
         case Denied(binding, plugin):
             unreserve(state, binding)
             waiting, unchanged = binding.waiting, binding.waiting.started == state.queue.changes.number
-            claims.drop_pod(state, binding.uid, now)
+            claims.release(state, binding.uid, now)
             if unchanged:  # The end of its own claim does not help a pod; what else changed may.
                 waiting.started = state.queue.changes.number
             yield from deny(state, waiting, plugin, binding.failure, now)
         case Vanished(binding):
             unreserve(state, binding)
             state.decisions.binding_ended(now, binding.uid, "vanished", binding.failure)
-            claims.drop_pod(state, binding.uid, now)
+            claims.release(state, binding.uid, now)
         case _:
             yield step
 
@@ -115,10 +115,10 @@ def give_way(state: SchedulerState, uid: str, preemptor: Waiting, now: float) ->
     binding = state.bindings.drop(uid)
     assert binding is not None
     unreserve(state, binding)
-    claims.forget_pod(state, uid, now)
+    claims.forget_ended(state, uid, now)
     why = f"preempted by pod {preemptor.uid} while Permit plugins held it"
     state.decisions.binding_ended(now, uid, "released", why)
-    claims.drop_pod(state, uid, now)
+    claims.release(state, uid, now)
     yield claims.preempted(binding.bind.pod, preemptor.info.pod, binding.bind.node, claim_only=True)
     if state.schedules(binding.bind.pod):
         state.queue.retry(binding.waiting, now)

@@ -28,7 +28,7 @@ from corelane.scheduler.cycle.attempts import (
     rows_of,
 )
 from corelane.scheduler.cycle.vectors import NEVER, ScoredNodes, ShapeVectors, contributes
-from corelane.scheduler.framework import filtering
+from corelane.scheduler.framework import trials
 from corelane.scheduler.framework.plugin import (
     Cycle,
     IdlePlugin,
@@ -127,7 +127,7 @@ def rejection_on(profile: Profile, nodes: NodeCache, pod: PodInfo, node: NodeInf
     """Return why the pod does not fit on a node, which may differ from the one among `nodes`."""
     cycle, skipped, rejected = begin(profile, nodes, pod, frozenset({node.name}))
     filters = (plugin for plugin in profile.filters if plugin.name not in skipped)
-    return rejected or filtering.first_rejection(filters, cycle, node)
+    return rejected or trials.first_rejection(filters, cycle, node)
 
 
 def vectors_of(plan: Plan, cycle: Cycle) -> ShapeVectors:
@@ -289,7 +289,7 @@ class _Finalists:
             if rejection is not None:
                 self._reject(row, one, rejection, values)
                 return False
-        if self._nominated and (rejection := filtering.beside_nominated(cycle.filters, cycle, node)):
+        if self._nominated and (rejection := trials.beside_nominated(cycle.filters, cycle, node)):
             # The values are a copy.
             self._beside[row], values[row] = rejection, NEVER
             self._blame[row] = next(one.number for one in self._plan.filters if one.name == rejection.plugin)

@@ -29,7 +29,7 @@ from corelane.scheduler.cluster.states import Fact
 from corelane.scheduler.cycle import finalists
 from corelane.scheduler.cycle.attempts import Attempt
 from corelane.scheduler.explain import pod_changes
-from corelane.scheduler.framework import filtering
+from corelane.scheduler.framework import trials
 from corelane.scheduler.framework.plugin import Rejection
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.plugins.node_resources import CPU_PLACEMENT
@@ -385,5 +385,5 @@ class _LiveTrial:
     def without(self, pods: Iterable[Pod]) -> Iterator[None]:
         gone = list(pods)
         if gone and self.changed is not None:
-            self.changed = filtering.without(self.changed, map(PodInfo.of, gone))
+            self.changed = trials.without(self.changed, map(PodInfo.of, gone))
         yield

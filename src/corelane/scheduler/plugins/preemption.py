@@ -28,7 +28,7 @@ from corelane.scheduler.cluster.columns import CPU, MEMORY, Columns, Integers, R
 from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.nodes import NONE
 from corelane.scheduler.cluster.pods import PodInfo
-from corelane.scheduler.framework import filtering
+from corelane.scheduler.framework import trials
 from corelane.scheduler.framework.changes import exclusive_needs
 from corelane.scheduler.framework.plugin import Cycle, Nomination, NotNominated, Rejection, Rejections
 
@@ -104,16 +104,16 @@ def select(cycle: Cycle, node: NodeInfo) -> Candidate | Rejection:
         return Rejection.of("DefaultPreemption", Reason(Code.NO_PREEMPTION_VICTIMS), resolvable=False)
     violating, others = cycle.cluster.budgets.split(sorted(lower, key=_importance))
     order = [*violating, *others]
-    if rejection := _rejection(cycle, node, filtering.without(node, order), order):
+    if rejection := _rejection(cycle, node, trials.without(node, order), order):
         return rejection
     thinned = [node]  # Without the pods from the last one on, up to all of them.
     for info in reversed(order):
-        thinned.append(filtering.without(thinned[-1], [info]))
+        thinned.append(trials.without(thinned[-1], [info]))
     thinned.reverse()
     victims: list[PodInfo] = []
     for number, info in enumerate(order):
         absent = [*victims, *order[number + 1 :]]
-        if _rejection(cycle, node, filtering.without(thinned[number + 1], victims), absent):
+        if _rejection(cycle, node, trials.without(thinned[number + 1], victims), absent):
             victims.append(info)
     broken = {info.uid for info in violating}
     violations = sum(info.uid in broken for info in victims)
@@ -125,9 +125,9 @@ def _rejection(
 ) -> Rejection | None:
     """Return why the pod does not fit, with the nominated pods on the node or without."""
     copied, filters = cycle.copy(), cycle.filters
-    filtering.remove(filters, copied, absent, node)
-    beside = filtering.beside_nominated(filters, copied, changed)
-    return beside or filtering.first_rejection(filters, copied, changed)
+    trials.remove(filters, copied, absent, node)
+    beside = trials.beside_nominated(filters, copied, changed)
+    return beside or trials.first_rejection(filters, copied, changed)
 
 
 def _importance(info: PodInfo) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Filters on one node, with the pods counted for which the node is nominated.
+"""Trials of filters on one node: as it is, beside the pods nominated there, and with pods gone or added.
 
 Upstream: `RunFilterPluginsWithNominatedPods`. A pod must fit beside the nominated pods of equal and higher
 priority, whose place it must not take, and without them too, since they may get another node.
