@@ -16,13 +16,13 @@ LINES = {
     "kube": 7_715,
     "limits": 11_571,
     "machine": 2_340,
-    "node": 9_630,
+    "node": 9_625,
     "placement": 5_570,
     "reasons": 1_360,
     "runtime": 4_060,
     "scheduler": 18_410,
     "view": 4_240,
-    "workload": 530,
+    "workload": 540,
 }
 """Most lines of a room. `make bench-house` prints what they have."""
 FILES = 500

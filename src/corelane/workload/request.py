@@ -43,6 +43,15 @@ Amounts: TypeAlias = Mapping[str, int]
 """Resource name (`cpu`, `memory`) to an amount, in any unit that is the same for requests and limits."""
 
 
+def summed(parts: Iterable[Amounts]) -> dict[str, int]:
+    """Return the sum of amounts by resource."""
+    total: dict[str, int] = {}
+    for part in parts:
+        for name, amount in part.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
 def qos_class(parts: Iterable[tuple[Amounts, Amounts]], *, of_pod: bool = False) -> QOSClass:
     """Return the QoS class that follows from requests and limits (upstream's `ComputePodQOS`, 1.36).
 

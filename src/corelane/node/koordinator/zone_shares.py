@@ -17,7 +17,7 @@ from corelane.placement.koordinator import allocator, cpu_picker
 from corelane.placement.koordinator.allocator import NotSatisfied
 from corelane.placement.koordinator.cpu_picker import Held, Request
 from corelane.workload import BindPolicy, ExclusivePolicy, NUMAPolicy
-from corelane.workload.request import Amounts
+from corelane.workload.request import Amounts, summed
 
 Shares = Mapping[int, Amounts]
 """NUMA node to the amounts of a pod there."""
@@ -233,10 +233,10 @@ def zones_score(
 ) -> int:
     """Return the score of the NUMA nodes in `shares`; CPUs in cpusets are those of the whole node."""
     zones, allocated = options_of(state).zones, allocated_by_zone(state)
-    used = _sum([allocated[node] for node in shares])
+    used = summed([allocated[node] for node in shares])
     if demand.cpus:
         used["cpu"] = bound_milli(state)
-    return allocated_score(used, _sum([zones[node] for node in shares]), demand.scored, strategy, weights)
+    return allocated_score(used, summed([zones[node] for node in shares]), demand.scored, strategy, weights)
 
 
 def totals_score(
@@ -254,14 +254,6 @@ def totals_score(
     elif not demand.numa and demand.amounts.get("cpu"):
         used["cpu"] = used.get("cpu", 0) + bound_milli(state) - 1000 * bound_cpus(state).bit_count()
     return allocated_score(used, allocatable, demand.scored, strategy, weights)
-
-
-def _sum(parts: Sequence[Amounts]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for part in parts:
-        for name, amount in part.items():
-            total[name] = total.get(name, 0) + amount
-    return total
 
 
 def allocated_score(

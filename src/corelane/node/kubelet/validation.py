@@ -18,6 +18,7 @@ from corelane.node.kubelet.memory_checkpoint import Block, MemoryCheckpoint, Nod
 from corelane.node.ledger import NodeState, usable_topology
 from corelane.placement.memory_blocks import hugepages
 from corelane.reasons import Code, Reason
+from corelane.workload.request import summed
 
 
 def start_problems(checkpoint: Checkpoint, machine: Machine, config: NodeConfig) -> list[Problem]:
@@ -124,10 +125,7 @@ def reservation_problems(reserved: Reserved, node_allocatable: int | None) -> It
     `node_allocatable` is the memory of kubeReserved, systemReserved and the hard eviction threshold together,
     in bytes; None where it is unknown. Upstream: `validateReservedMemory` and `NewPolicyStatic`.
     """
-    totals: dict[str, int] = {}
-    for of_node in reserved.values():
-        for name, size in of_node.items():
-            totals[name] = totals.get(name, 0) + size
+    totals = summed(reserved.values())
     if node_allocatable is not None:
         for name in sorted({"memory", *totals}):
             total, other = totals.get(name, 0), node_allocatable if name == "memory" else 0

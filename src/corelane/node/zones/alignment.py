@@ -16,7 +16,7 @@ from corelane.node.zones.zone_state import Zone, ZonesState, assume
 from corelane.placement.memory_blocks import hugepages
 from corelane.reasons import Code, Reason
 from corelane.workload import CPUPolicy
-from corelane.workload.request import Amounts, ContainerKind, ContainerRequest, PodRequest, QOSClass
+from corelane.workload.request import Amounts, ContainerKind, ContainerRequest, PodRequest, QOSClass, summed
 
 _HUGEPAGES: Final = "hugepages-"
 _ON_NODE: Final = frozenset({"ephemeral-storage", "storage"})
@@ -114,20 +114,12 @@ def effective(request: PodRequest) -> Amounts:
     overhead.
     """
     apps = (container for container in request.containers if container.kind is ContainerKind.APP)
-    amounts = _summed(map(requested, apps))
+    amounts = summed(map(requested, apps))
     for container in request.containers:
         if container.kind is not ContainerKind.APP:
             for name, amount in requested(container).items():
                 amounts[name] = max(amounts.get(name, 0), amount)
-    return _summed((amounts, request.overhead))
-
-
-def _summed(parts: Iterable[Amounts]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for part in parts:
-        for name, amount in part.items():
-            total[name] = total.get(name, 0) + amount
-    return total
+    return summed((amounts, request.overhead))
 
 
 # gocrane's agent pins pods inside the NUMA nodes chosen by its scheduler. Upstream:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from corelane.placement.topologymanager import DEFAULT_MAX_NUMA_NODES, Policy, Scope
-from corelane.workload.request import Amounts
+from corelane.workload.request import Amounts, summed
 
 _NO_AMOUNTS: Final[Amounts] = MappingProxyType({})
 _NO_PODS: Final[Mapping[str, Amounts]] = MappingProxyType({})
@@ -85,11 +85,8 @@ def forget(state: ZonesState, uid: str) -> ZonesState:
 
 
 def _with_assumed(state: ZonesState, assumed: Mapping[str, Amounts]) -> ZonesState:
-    reserved: dict[str, int] = {}
-    for amounts in assumed.values():
-        for name, amount in amounts.items():
-            reserved[name] = reserved.get(name, 0) + amount
-    return replace(state, assumed=MappingProxyType(dict(assumed)), reserved=MappingProxyType(reserved))
+    reserved = MappingProxyType(summed(assumed.values()))
+    return replace(state, assumed=MappingProxyType(dict(assumed)), reserved=reserved)
 
 
 # The fingerprint of a set of pods, by which an exporter names the pods that its zones count. Upstream:
