@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -30,18 +31,19 @@ def hierarchy(home: Path) -> CgroupView:
 
 
 class SlowRuntime:
-    """Takes an update when `release` is set, writes to `applies`, and then fails it if `fails`."""
+    """Applies the first update, to CPUs 0-7, when `release` is set, and then fails it if `fails`."""
 
-    def __init__(self, *, fails: bool, applies: Path | None = None) -> None:
+    def __init__(self, home: Path, *, fails: bool) -> None:
+        self.view = hierarchy(home / "cgroup")
+        self.file = self.view.cpuset / GROUP / "cpuset.cpus"
         self.begun, self.release, self.fails = threading.Event(), threading.Event(), fails
-        self.applies = applies
 
     def update(self, _: bytes, context: Context) -> bytes:
         first = not self.begun.is_set()
         self.begun.set()
         assert self.release.wait(50)
-        if self.applies and first:
-            self.applies.write_text("0-7\n")
+        if first:
+            self.file.write_text("0-7\n")
         if self.fails:
             context.abort("UNAVAILABLE", "the runtime ends")
         return b""
@@ -52,55 +54,54 @@ class SlowRuntime:
         return {"ContainerStatus": status, "UpdateContainerResources": self.update}
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_a_handlers_write_neither_waits_for_an_older_update_nor_is_undone_by_it(
-    tmp_path: Path, fails: bool
-) -> None:
-    slow = SlowRuntime(fails=fails)
+Scene = Callable[[CRIRuntime, SlowRuntime], Awaitable[None]]
 
-    async def scene(endpoint: str) -> None:
-        runtime = CRIRuntime(hierarchy(tmp_path / "cgroup"), endpoint, call_seconds=60)
+
+@pytest.fixture(params=[False, True], ids=["taken", "failed"])
+def during_an_update(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Scene], Path]:
+    """Play a scene while the runtime has an older update, which ends after it; return the cpuset file."""
+    slow = SlowRuntime(tmp_path, fails=request.param)
+
+    async def main(endpoint: str, scene: Scene) -> None:
+        runtime = CRIRuntime(slow.view, endpoint, call_seconds=60)
         try:
             older = asyncio.create_task(runtime.update("c1", cpus("0-7")))
             assert await asyncio.to_thread(slow.begun.wait, 30)
-            await asyncio.wait_for(runtime.write_cgroup("c1", cpus("0-3"), recorded=True), 120)
+            await scene(runtime, slow)
             slow.release.set()
             await older
         finally:
             slow.release.set()
             await runtime.close()
 
-    with fake_cri.serving(tmp_path / "cri.sock", slow.answers) as endpoint:
-        asyncio.run(scene(endpoint))
-    assert (tmp_path / "cgroup" / GROUP / "cpuset.cpus").read_text() == "0-3\n"
+    def play(scene: Scene) -> Path:
+        with fake_cri.serving(tmp_path / "cri.sock", slow.answers) as endpoint:
+            asyncio.run(main(endpoint, scene))
+        return slow.file
+
+    return play
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_a_change_is_made_when_no_older_update_can_undo_it(tmp_path: Path, fails: bool) -> None:
+def test_a_handlers_write_neither_waits_for_an_older_update_nor_is_undone_by_it(during_an_update) -> None:
+    async def scene(runtime: CRIRuntime, slow: SlowRuntime) -> None:
+        with runtime.records.held():  # that update may wait for the handler's end
+            await asyncio.wait_for(runtime.apply("c1", cpus("0-3")), 120)
+        assert slow.file.read_text() == "0-3\n"
+        assert not slow.release.is_set()
+
+    assert during_an_update(scene).read_text() == "0-3\n"
+
+
+def test_a_change_is_made_when_no_older_update_can_undo_it(during_an_update) -> None:
     """Else another container would get CPUs to which this one returns for a moment."""
-    view = hierarchy(tmp_path / "cgroup")
-    file = view.cpuset / GROUP / "cpuset.cpus"
-    slow = SlowRuntime(fails=fails, applies=file)
 
-    async def scene(endpoint: str) -> None:
-        runtime = CRIRuntime(view, endpoint, call_seconds=60)
-        try:
-            older = asyncio.create_task(runtime.update("c1", cpus("0-7")))
-            assert await asyncio.to_thread(slow.begun.wait, 30)
-            with runtime.records.held():  # a handler, for whose end that update may wait
-                await asyncio.wait_for(runtime.apply("c1", cpus("0-5")), 120)
-            assert file.read_text() == "0-5\n"
-            newer = asyncio.create_task(runtime.apply("c1", cpus("0-3")))
-            await asyncio.sleep(0.1)
-            assert not newer.done()
-            assert file.read_text() == "0-5\n", "else it would be moved there, back, and there again"
-            slow.release.set()
-            await newer
-            assert file.read_text() == "0-3\n"
-            await older
-        finally:
-            slow.release.set()
-            await runtime.close()
+    async def scene(runtime: CRIRuntime, slow: SlowRuntime) -> None:
+        newer = asyncio.create_task(runtime.apply("c1", cpus("0-3")))
+        await asyncio.sleep(0.1)
+        assert not newer.done()
+        assert slow.file.read_text() == "0-7\n", "else it would be moved there, back, and there again"
+        slow.release.set()
+        await newer
+        assert slow.file.read_text() == "0-3\n"
 
-    with fake_cri.serving(tmp_path / "cri.sock", slow.answers) as endpoint:
-        asyncio.run(scene(endpoint))
+    assert during_an_update(scene).read_text() == "0-3\n"
